@@ -44,8 +44,12 @@ ELSEWHERE = {
     "--seq-length": "--seq",
 }
 
-# What people look for, and ppsim says in another way.
+# What people look for, and ppsim says in another way: in all commands, or in one.
 OTHERWISE = {
+    "memory --cluster": "Memory needs no cluster: --model and --tp say how much a GPU holds, and "
+    "--cap, such as 80GiB, how much fits. ppsim run takes a cluster",
+    "partition --cluster": "A layer takes --t-layer or the times of --profile, and the memory of a "
+    "GPU is --cap, such as 80GiB. ppsim plan chooses a layout for a model on a cluster",
     "--optimizer": "Memory counts Adam's states, 12 bytes a parameter: a copy in 32 bits and two "
     "moments. ppsim model "
     "and plan count moments in 16 bits with --moment-precision bf16",
@@ -90,7 +94,8 @@ class Question(click.Command):
             return super().parse_args(ctx, words)
         except click.NoSuchOption as error:
             typed = error.option_name.partition("=")[0]
-            if said := OTHERWISE.get(typed):
+            said = OTHERWISE.get(f"{self.name} {typed}") or OTHERWISE.get(typed)
+            if said:
                 raise click.NoSuchOption(
                     error.option_name, f"No such option '{typed}'. {said}.", ctx=ctx
                 ) from None

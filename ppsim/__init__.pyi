@@ -150,25 +150,26 @@ def check(
     everywhere: int | Sequence[int] | str | None = None,
     github: bool = False,
 ) -> Check:
-    """Prove that a schedule's file is valid, or find its faults; ``options`` as ``ppsim check``
-    takes them, by name.
+    """Prove that a schedule's file is valid, or find its faults.
+
+    ``options`` are the options of ``ppsim check`` by name.
 
     Raises:
-        InputError: a file that cannot be read, or an option that is refused.
+        InputError: the file cannot be read, or an option is refused.
 
     Options:
-        modes: Look for deadlocks when sends and receives overlap, are batched, or block;
-            repeatable (all three, or overlap alone with --for or --queues).
-        runtime: Add the limits of a runtime, and take the queues of its communicators.
-        queues: What has one in-order queue of sends and receives: a directed pair of devices, a
-            pair, or a device; run times the same with --p2p overlap --channel direction, pair
-            or group.
-        shapes: Shapes are sent ahead of messages, and both sides wait for them (Megatron's
-            variable_seq_lengths): look for deadlocks where each message waits so, or each batch
-            with --for megatron.
-        lengths: A loader's file of sequences: every replica must have as many microbatches as
-            the schedule.
-        schedule: Expect the ops of this schedule, in the shape given.
+        modes: Look for deadlocks if sends and receives overlap, are batched, or block;
+            repeatable (default: all three; with --for or --queues, overlap).
+        runtime: Check the limits of a runtime, and the queues of its communicators.
+        queues: Sends and receives run in order on each directed pair of devices (edge), pair,
+            or device (rank); run simulates this with --p2p overlap --channel direction, pair or
+            group.
+        shapes: Look for deadlocks if shapes are sent ahead of messages and both sides wait for
+            them (Megatron's variable_seq_lengths): for each message, or with --for megatron for
+            each batch.
+        lengths: A loader's file of sequences, to check that every replica has as many
+            microbatches as the schedule.
+        schedule: Expect the ops of this schedule, in the given shape.
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
         chunks: Stages per device, V; any two of the three set the third.
@@ -313,11 +314,12 @@ def compare(
     memory: bool = False,
     tradeoff: bool = False,
 ) -> Comparison:
-    """Time schedules on the same devices, in the unit of the costs (t_F by default); ``options`` as
-    ``ppsim compare`` takes them, by name.
+    """Time schedules on the same devices, in the unit of the costs (t_F by default).
+
+    ``options`` are the options of ``ppsim compare`` by name.
 
     Raises:
-        InputError: an option that is refused, or no schedule that takes the shape.
+        InputError: an option is refused, or no schedule supports the shape.
 
     Options:
         stages: Stages of the model, S.
@@ -473,7 +475,8 @@ def compare(
             shape (0).
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale again.
+            draws a distribution of --mb-scale again. The slowest is shown, as it decides the
+            step.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -515,8 +518,8 @@ def compare(
         cap: The most a device may hold: a number counts activations of a device's 1/P share of
             the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
             --profile; a list has one for each device.
-        memory: Draw what the devices hold below each chart.
-        tradeoff: Draw time against peak activations, with the Pareto front, not charts.
+        memory: Draw the memory of the devices below each chart.
+        tradeoff: Draw time against peak activations, with the Pareto front, instead of charts.
     """
     ...
 
@@ -592,11 +595,12 @@ def convert(
     merge_bw: bool = False,
     split_bw: bool = False,
 ) -> Converted:
-    """Write a schedule's file in other formats; ``options`` as ``ppsim convert`` takes them, by
-    name.
+    """Write a schedule's file in other formats.
+
+    ``options`` are the options of ``ppsim convert`` by name.
 
     Raises:
-        InputError: a file that cannot be read, or a format that cannot carry all that it states.
+        InputError: the file cannot be read, or a format would lose a part of it.
 
     Options:
         format: Format of every -o, whatever its name says, such as svg.
@@ -703,7 +707,7 @@ def convert(
             inside the backward, which waits for the gradient first, give a longer --tb instead.
         iteration: Real runs: which iteration; a number, median, or for times over several all
             or a range such as 4-20. (default median)
-        lossy: Write even what a format cannot carry whole.
+        lossy: Write a format even if it loses a part of the file.
         merge_bw: Write I and W of a microbatch, where W follows its I, as one B.
         split_bw: Write every B as I and W, one after the other.
     """
@@ -803,11 +807,11 @@ def diff(
 
     Args:
         before: a schedule, or a file or folder with times.
-        after: likewise; differences are this one's less the first's.
-        options: as ``ppsim diff`` takes them, by name.
+        after: another one; differences are ``after`` - ``before``.
+        options: the options of ``ppsim diff`` by name.
 
     Raises:
-        InputError: an option that is refused, or files that show no run.
+        InputError: an option is refused, or files contain no run.
 
     Options:
         iteration: Real runs: which iteration; a number, median, or for times over several all
@@ -1086,16 +1090,15 @@ def explain(
     Times are in the run's unit.
 
     Args:
-        schedule: a name, or a file; None where ``trace=`` is given.
-        options: as ``ppsim explain`` takes them, by name; ``what_if`` is a list of changes.
+        schedule: a name, or a file; None with ``trace=``.
+        options: the options of ``ppsim explain`` by name; ``what_if`` is a list of changes.
 
     Raises:
-        InputError: an option that is refused, or files that show no run.
+        InputError: an option is refused, or files contain no run.
 
     Options:
-        trace: Explain a real run as it was measured, of a file or a folder: a table of ops,
-            Primus' pp_rank_N.json, Kineto traces, or a record; -s chooses a run of a record of
-            several.
+        trace: Explain a real run as measured, from a file or a folder: a table of ops, Primus'
+            pp_rank_N.json, Kineto traces, or a record (-s chooses one of its runs).
         iteration: Real runs: which iteration; a number, median, or for times over several all
             or a range such as 4-20. (default median)
         stages: Stages of the model, S.
@@ -1252,16 +1255,18 @@ def explain(
         changes: Simulate a change; repeatable. Any option of shape, costs, model or messages:
             mb=16 · schedule=zb-1p · tp=4 · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9
             (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · link.0-1=0.5,
-            link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to
-            stage 2).
+            link.0>1=x2 (one direction) · layers.3>2=1/8 (moves one of the eight layers of stage
+            3 to stage 2).
         of_device: Show every gap of this device.
-        of_op: Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).
-        cap: The most a device may hold of what is advised (what this run holds): a number
-            counts activations of a device's 1/P share of the model, with --layout of one layer;
-            with a unit, such as 40GiB, bytes of a --profile or of a --model.
+        of_op: Show the op or message that an op waits for, and its slack: 2B5 or B5@2 (stage
+            2).
+        cap: Memory cap of a device for advised changes (default: the peak of this run). A
+            number counts activations of a device's 1/P share of the model, or of one layer with
+            --layout; a size such as 40GiB needs --profile or --model.
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale again.
+            draws a distribution of --mb-scale again. The slowest is shown, as it decides the
+            step.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -1280,8 +1285,8 @@ def explain(
         max_tokens: Pack the sequences again into microbatches of at most so many tokens,
             padding included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
-        heat: Draw, not the schedule, each worker's slowdown over the steps of a job, or with
-            --lengths the times of every replica's microbatches, as given and as dealt.
+        heat: Instead of the schedule, draw each worker's slowdown over the steps of a job, or
+            with --lengths the times of every replica's microbatches, as given and as dealt.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -1413,11 +1418,12 @@ def jitter(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Jitter:
-    """Time schedules many times on uneven hardware, in the unit of the costs; ``options`` as
-    ``ppsim jitter`` takes them, by name.
+    """Time schedules many times on uneven hardware, in the unit of the costs.
+
+    ``options`` are the options of ``ppsim jitter`` by name.
 
     Raises:
-        InputError: an option that is refused, or no schedule that takes the shape.
+        InputError: an option is refused, or no schedule supports the shape.
 
     Options:
         stages: Stages of the model, S.
@@ -1552,15 +1558,17 @@ def jitter(
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         cluster: The cluster of --model, such as dgx-h100, or a TOML file.
-        cv: Noise of each op, copy, collective and message: deviation over mean. What runs on
-            all devices has a draw for each: the slowest decides. (default 0.05)
-        slow_devices: Devices, picked at random, that are slow.
-        slowdown: How many times slower they compute; they copy as fast. (default 1.5)
-        slow_links: Links, picked at random, that are slow.
-        link_slowdown: How many times longer they take. (default 4.0)
+        cv: Noise of each op, copy, collective and message: standard deviation over mean. An op
+            on all devices takes the longest of one draw for each. (default 0.05)
+        slow_devices: Number of slow devices, picked at random.
+        slowdown: Factor of the compute times of slow devices; copies take as long. (default
+            1.5)
+        slow_links: Number of slow links, picked at random.
+        link_slowdown: Factor of the message times on slow links. (default 4.0)
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale again.
+            draws a distribution of --mb-scale again. The slowest is shown, as it decides the
+            step.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -1598,8 +1606,9 @@ def layout(
     layers_per_stage: int | Sequence[int] | str | None = None,
     placement: Literal["loop", "v"] | None = None,
 ) -> Layout:
-    """Return the layers of each stage of a layout string, or of Megatron's flags as ``options``;
-    these are as ``ppsim layout`` takes them, by name.
+    """Return the layers of each stage, of a layout string or of Megatron's flags.
+
+    ``options`` are the options of ``ppsim layout`` by name.
 
     Raises:
         InputError: the text is not a layout, or Megatron refuses it.
@@ -1607,14 +1616,14 @@ def layout(
     Options:
         devices: Pipeline devices, P.
         chunks: Stages per device, V.
-        num_layers: Transformer layers of the model; a string must hold as many.
-        mtp: MTP layers of the model (0); a string must hold as many.
+        num_layers: Transformer layers of the model; a string must have as many.
+        mtp: MTP layers of the model (0); a string must have as many.
         first: Layers of the first device.
         last: Layers of the last device.
         account_embedding: Embedding counts as a layer.
         account_loss: Loss counts as a layer.
         layers_per_stage: Layers of each stage in model order: 3,4,4,3.
-        placement: Which device holds stage i: i mod P (loop), or V-shaped.
+        placement: Placement of the stages: stage i on device i mod P (loop), or V-shaped.
     """
     ...
 
@@ -1717,12 +1726,13 @@ def memory(
     per_device: bool = False,
 ) -> Memory | Any:
     """Return the memory of every device over time: in activations, or in bytes with a model or a
-    profile; ``options`` as ``ppsim memory`` takes them, by name.
+    profile.
 
-    Returns a :class:`Memory`, with ``serve`` a :class:`MemoryServed`.
+    ``options`` are the options of ``ppsim memory`` by name. Returns a :class:`Memory`, with
+    ``serve`` a :class:`MemoryServed`.
 
     Raises:
-        InputError: an option or a shape that is refused.
+        InputError: an option or a shape is refused.
 
     Options:
         stages: Stages of the model, S.
@@ -1843,13 +1853,14 @@ def memory(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        measured: Measured peaks of the devices, beside these.
-        serve: What a pipeline that serves --model holds: weights, and room for keys and values
-            in --cap.
+        measured: Compare with the measured peaks of the devices.
+        serve: Memory of a pipeline that serves --model: weights, and the keys and values that
+            fit --cap.
         weight_bits: Bits of a parameter of a layer (16); the embedding and the head have 16.
         kv_bits: Bits of a number of keys, values and states (16).
         block: Tokens of a block of keys and values (16).
-        breakdown: What holds each device's peak; in figures, what fills the fullest over time.
+        breakdown: Print the parts of each device's peak; draw those of the fullest device over
+            time.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -1913,18 +1924,19 @@ def model(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Shelves | ModelCost | Card:
-    """Return a model's parameters, FLOPs and operators, and the costs of training it: seconds of a
-    step, GiB of a device; without a name, the library's models.
+    """Return a model's parameters, FLOPs and operators, and the costs of training it.
+
+    A step is in seconds, memory in GiB. Without a name, the library's models are returned.
 
     Args:
         name: a model of the library, or a TOML or config.json file.
-        options: as ``ppsim model`` takes them, by name.
+        options: the options of ``ppsim model`` by name.
 
     Raises:
-        InputError: an option that is refused, no such model, or sizes that do not divide.
+        InputError: an option is refused, there is no such model, or sizes do not divide it.
 
     Options:
-        machine: Times on a cluster: a name such as dgx-h100, or a file that names its GPU.
+        machine: The cluster, for times: a name such as dgx-h100, or a file that names its GPU.
         tp: Tensor-parallel ranks.
         cp: Context-parallel ranks.
         ep: Expert-parallel ranks, inside dp x cp x tp.
@@ -1935,10 +1947,11 @@ def model(
         microbatches: Microbatches in a step.
         sequence: Sequence length instead of the model's.
         schedule_name: The schedule: 1f1b, or interleaved with chunks, by default.
-        layout: Which layers each stage holds: Et*3|(tt|)*14,tL.
-        again: What the backward runs again.
-        zero: What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too.
-        offload: Share of activations that wait in the host's memory for their backward.
+        layout: The layers of each stage: Et*3|(tt|)*14,tL.
+        again: Parts of the forward that run again before the backward.
+        zero: ZeRO stage: data-parallel ranks divide the optimizer (1), also gradients (2), also
+            weights (3).
+        offload: Share of activations to offload to the host until their backward.
         precision: Precision of the linear layers' products.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
             deepspeed ... (megatron-core).
@@ -1966,7 +1979,8 @@ def model(
             count too.
         post_validation: A device's optimizer step waits for no other device, as zero-bubble's
             (the software's).
-        profile: Measured op times instead of the curve's (ppsim calibrate).
+        profile: A profile of ppsim calibrate: measured op times instead of the efficiency
+            curve's.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -2457,42 +2471,45 @@ def plan(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Plans:
-    """Find the fastest plans for training a model on a number of GPUs, within their memory; steps
-    are in seconds, memory in GiB.
+    """Return the fastest plans for training a model within the memory of a number of GPUs.
+
+    Steps are in seconds, memory is in bytes.
 
     Args:
         model: a name of the library, or a file.
         cluster: a name of the library, or a file.
-        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` (sequences in a step)
-            at least; lists of names may be Python lists.
+        options: the options of ``ppsim plan`` by name, at least ``gpus`` and ``gbs`` (sequences in
+            a step); lists of names may be Python lists.
 
     Raises:
-        InputError: an option that is refused, or sizes that nothing fits.
+        InputError: an option is refused, or no plan has these sizes.
         PpsimError: no plan fits the memory.
 
     Options:
-        gpus: GPUs in all (all of a cluster of several kinds of nodes).
-        gbs: Sequences in a step (global batch size).
-        tp: Tensor-parallel ranks: 4,8 (any power of 2 inside a node).
-        cp: Context-parallel ranks (1 to 4; to 16 from 8,192 tokens on).
-        ep: Expert-parallel ranks (all that divide the experts).
-        pp: Pipeline devices (all that divide the GPUs).
-        dp: Data-parallel replicas (all that divide the GPUs).
-        vp: Chunks of the model on each pipeline device (1 to 12).
-        mbs: Sequences in a microbatch (1,2,4,8,16).
-        schedules: Schedules with commas between (those of ppsim list that pay).
-        recomputes: Of none,selective,full (all).
-        recompute_modules: What selective runs again:
-            core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (the first; of
-            experts with fused kernels the second to the fourth).
-        layouts: Layers per stage: of even,light-last,light-ends,by-speed,by-speed-reversed
-            (all).
-        zero: Stages of ZeRO, of 0,1,2,3 (1; without a pipeline 3 too).
-        offload: Shares of activations that wait on the host (0): 0,0.5,1.
+        gpus: Number of GPUs (default: all of a cluster that has several kinds of nodes).
+        gbs: Global batch size: sequences in a step.
+        tp: Tensor-parallel ranks: 4,8 (default: powers of 2 inside a node).
+        cp: Context-parallel ranks (default: 1 to 4; from 8,192 tokens on 1 to 16).
+        ep: Expert-parallel ranks (default: all that divide the experts).
+        pp: Pipeline devices (default: all that divide the GPUs).
+        dp: Data-parallel replicas (default: all that divide the GPUs).
+        vp: Chunks of the model on each pipeline device (default: 1 to 12).
+        mbs: Sequences in a microbatch (default: 1,2,4,8,16).
+        schedules: Schedules to try: 1f1b,zb-v (default: those of ppsim list that can be
+            fastest).
+        recomputes: Kinds of recompute to try, of none,selective,full (default: all).
+        recompute_modules: Modules that selective recompute runs again, of
+            core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (default: the first;
+            the second to the fourth for a model of experts with fused kernels).
+        layouts: Splits of the layers over stages to try, of even,light-last,light-ends,by-
+            speed,by-speed-reversed (default: all).
+        zero: ZeRO stages to try, of 0,1,2,3 (default: 1; without a pipeline also 3).
+        offload: Shares of activations to offload to the host: 0,0.5,1 (default: 0).
         precision: Precision of the linear layers' products. (default bf16)
-        seq: Tokens in a sequence (the model's).
-        cap: Memory of a GPU for training (94% of its own): 75GiB.
-        profile: Measured op times instead of the curve's (ppsim calibrate).
+        seq: Tokens in a sequence (default: the model's).
+        cap: Usable memory of a GPU: 75GiB (default: 94% of it).
+        profile: A profile of ppsim calibrate: measured op times instead of the efficiency
+            curve's.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
             deepspeed ... (megatron-core).
         dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
@@ -2519,16 +2536,17 @@ def plan(
             count too.
         post_validation: A device's optimizer step waits for no other device, as zero-bubble's
             (the software's).
-        any_schedule: Also schedules, groups of ranks and ZeRO that the software lacks.
-        top: How many plans to print, no near copies. (default 5)
-        front: Also the plans that need less memory: the front of time against memory.
+        any_schedule: Also try schedules, kinds of parallelism and ZeRO stages that the software
+            lacks.
+        top: Number of plans to print, without near copies. (default 5)
+        front: Also print plans that need less memory: the Pareto front of time and memory.
         flags: Plan for this framework; print the best plan as launch flags, or as TOML.
-        ranks: Print where the best plan's ranks lie, and the links that they use.
-        anchor: Correct by runs that you measured: rows as --against takes them, or a profile of
-            ppsim calibrate.
-        against: Predict runs of a table instead (json, csv, parquet); they may be of --model
-            and --cluster too.
-        improve: With --against: plan each run again, and say what that would change.
+        ranks: Print the nodes of the best plan's ranks, and the links that they use.
+        anchor: Correct predictions by runs that you measured: a table as for --against, or a
+            profile of ppsim calibrate.
+        against: Predict the runs of a table (json, csv, parquet) instead of planning; its rows
+            may also name your --model and --cluster.
+        improve: With --against: also plan each run, and say what the plan changes.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
         results: Keep finished work in a .parquet or .csv file, and continue from its rows.
@@ -2695,19 +2713,18 @@ def run(
     max_tokens: int | None = None,
     deal_for: float = 2.0,
 ) -> Run | Any:
-    """Time one schedule: a name, a file, or a schedule object; times are in the unit of the costs
-    (t_F by default).
+    """Time one schedule, in the unit of the costs (t_F by default).
 
     Args:
-        schedule: as ``ppsim run`` takes it: ``1f1b``, ``interleaved:2``, a file; or a schedule.
-        options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``,
+        schedule: a name such as ``1f1b`` or ``interleaved:2``, a file, or a schedule object.
+        options: the options of ``ppsim run`` by name: ``devices``, ``microbatches``, ``tf``,
             ``p2p``, ...
 
     Returns:
         A :class:`Run`, with ``grid`` a :class:`Grid`.
 
     Raises:
-        InputError: an option or a shape that is refused.
+        InputError: an option or a shape is refused.
 
     Options:
         stages: Stages of the model, S.
@@ -2884,18 +2901,19 @@ def run(
             blocking.
         t_shape: Wait of the host between a shape and its message, added to the latency of the
             shape (0).
-        blank: Pages begin with empty rows, and their reader places the ops.
+        blank: Write a page with empty rows, in which its reader places the ops.
         lowered: Write csv with sends and receives (torch's compute_comms).
-        merge_bw: Run I and W of a microbatch, where W follows its I, as one B.
+        merge_bw: Merge I and W of a microbatch into one B if W directly follows I.
         gantt: Draw the chart in the terminal (on). (default True)
         lanes: Show copies and collectives in a line below each device of the chart.
-        memory: Draw what the devices hold below figures (on, except in style paper).
-        grid: Show the steps on integer time slots, empty where a device must wait; -o csv or
-            json.
-        reorder: Search an order of unequal microbatches (--mb-scale) that is faster.
+        memory: Draw the memory of the devices below figures (on, except in style paper).
+        grid: Show the ops on integer time slots, empty ones where a device must wait; -o writes
+            csv or json.
+        reorder: Search for a faster order of unequal microbatches (--mb-scale).
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale again.
+            draws a distribution of --mb-scale again. The slowest is shown, as it decides the
+            step.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -3024,18 +3042,18 @@ def sweep(
     dask: str | None = None,
     results: str | None = None,
 ) -> Shapes:
-    """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars
-    or pyarrow.
+    """Return the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
 
-    ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
+    A row is a schedule in a shape. If the schedule refuses the shape, ``applies`` is False and
+    ``reason`` says why.
 
     Args:
         schedules: names or files.
-        options: as ``ppsim sweep`` takes them, by name; ``devices``, ``microbatches`` and
+        options: the options of ``ppsim sweep`` by name; ``devices``, ``microbatches`` and
             ``chunks`` may be lists.
 
     Raises:
-        InputError: an option that is refused, or a grid without a shape that works.
+        InputError: an option is refused, or no shape of the grid works.
 
     Options:
         stages: Stages of the model, S.
@@ -3052,7 +3070,7 @@ def sweep(
             (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
-        metric: What the table shows. (default bubble_rate)
+        metric: The metric of the table. (default bubble_rate)
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -3197,7 +3215,7 @@ def sweep(
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
-        heat: Draw --metric over the grid as a heat map, not time against memory.
+        heat: Draw --metric over the grid as a heat map, instead of time against memory.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
         results: Keep finished work in a .parquet or .csv file, and continue from its rows.

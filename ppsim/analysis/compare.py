@@ -14,6 +14,7 @@ from ppsim.core.execution import Execution
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.columns import Column, columns_of, peak_share, shape_of, size_object
 from ppsim.engine.simple.metrics import Metrics
+from ppsim.errors import PpsimError
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,18 @@ class Row:
     name: str  # as the user gave it
     timeline: Timeline | None = None  # None where the schedule does not apply
     metrics: Metrics | None = None  # likewise
-    reason: str = ""  # why it does not apply
+    refused: PpsimError | None = None  # why it does not apply
     execution: Execution | None = None  # where sends and receives were run as ops
     # the most that a device holds above a cap, at most 0 where it fits; None without one
     excess: float | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why it does not apply, with what to try in brackets; empty where it does."""
+        if self.refused is None:
+            return ""
+        hint = f" ({self.refused.hint})" if self.refused.hint else ""
+        return f"{self.refused}{hint}"
 
     @property
     def fits(self) -> bool:

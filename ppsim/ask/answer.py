@@ -93,7 +93,7 @@ class Answer(ABC, Generic[Asked]):
 
     @property
     def is_irreplaceable(self) -> bool:
-        """Whether the answer contains measurements that cannot be repeated, so that a failed write
+        """True if the answer contains measurements that cannot be repeated, so that a failed write
         must not lose it.
         """
         return False

@@ -62,7 +62,7 @@ class TypedOptions:
 
     @property
     def draws(self) -> bool:
-        """Whether the written files show schedules, not time against memory."""
+        """True if the written files show schedules, not time against memory."""
         return not self.tables and not (self["tradeoff"] or self["front"])
 
 

@@ -183,7 +183,7 @@ class NetworkOptions:
 
     @property
     def detailed(self) -> bool:
-        """Whether an option asks for sends and receives as ops."""
+        """True if an option asks for sends and receives as ops."""
         return any(getattr(self, field.name) for field in fields(self) if field.name != "message")
 
 

@@ -45,17 +45,17 @@ class Option:
 
     @property
     def many(self) -> bool:
-        """Whether it may be given several times, or takes several words."""
+        """True if it may be given several times, or takes several words."""
         return bool(self.settings.get("multiple")) or self.settings.get("nargs") == -1
 
     @property
     def is_object(self) -> bool:
-        """Whether only Python can set it."""
+        """True if only Python can set it."""
         return OBJECT in self.settings
 
     @property
     def is_argument(self) -> bool:
-        """Whether it is positional."""
+        """True if it is positional."""
         return not self.spellings and not self.is_object
 
     @property

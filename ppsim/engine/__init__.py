@@ -1,5 +1,3 @@
-"""Times and bytes from queues and costs: the exact model, the detailed model, and their common
-parts.
-"""
+"""Times and bytes from queues and costs: the simple and the detailed model, lowering, memory."""
 
 __all__ = ["detailed", "lowering", "memory", "simple"]

@@ -105,7 +105,7 @@ class Part:
 
     @property
     def draws_by_replica(self) -> bool:
-        """Whether each data-parallel replica draws separate factors for its microbatches."""
+        """True if each data-parallel replica draws separate factors for its microbatches."""
         return False
 
     def change_replica(self, schedule: Schedule, costs: Costs, asked: Asked, replica: int) -> Costs:
@@ -200,37 +200,37 @@ class Asked:
 
     @property
     def states_each_time(self) -> bool:
-        """Whether options give the time of each kind of op."""
+        """True if options give the time of each kind of op."""
         return not self.measured and not any(part.gives_whole_costs for part in self.parts)
 
     @property
     def gives_messages(self) -> bool:
-        """Whether a real run or a part gives the times of messages."""
+        """True if a real run or a part gives the times of messages."""
         return self.measured is not None or any(part.gives_messages for part in self.parts)
 
     @property
     def holds_bytes(self) -> bool:
-        """Whether a model or a part gives the memory of stages in bytes."""
+        """True if a model or a part gives the memory of stages in bytes."""
         return self.model is not None or any(part.holds_bytes for part in self.parts)
 
     @property
     def has_bytes(self) -> bool:
-        """Whether a model or a part has the bytes that stages hold."""
+        """True if a model or a part has the bytes that stages hold."""
         return self.model is not None or any(part.has_bytes() for part in self.parts)
 
     @property
     def needs_cap_in_bytes(self) -> bool:
-        """Whether a cap must be in bytes."""
+        """True if a cap must be in bytes."""
         return any(part.needs_cap_in_bytes for part in self.parts)
 
     @property
     def counts_layers(self) -> bool:
-        """Whether activations are those of one layer."""
+        """True if activations are those of one layer."""
         return any(part.counts_layers for part in self.parts)
 
     @property
     def orders_by_costs(self) -> bool:
-        """Whether the place of added ops follows from costs."""
+        """True if the place of added ops follows from costs."""
         return any(part.orders_by_costs() for part in self.parts)
 
     def n_stages(self) -> int | None:

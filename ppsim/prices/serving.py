@@ -126,7 +126,7 @@ class ServedMemory:
 
     @property
     def fits(self) -> bool:
-        """Whether every device has room for its weights and a block."""
+        """True if every device has room for its weights and a block."""
         return all(each.room >= 0 and each.blocks != 0 for each in self.devices)
 
     def to_json(self) -> dict[str, Any]:

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.groups import OWN, NetworkOptions, ShapeOptions
+from ppsim.ask.words import count_text
+from ppsim.base.notes import note
+from ppsim.base.text import STANDARD_INPUT
 from ppsim.errors import InputError, PpsimError, UnknownSchedule
 from ppsim.prices.build import (
     build_costs,
@@ -70,13 +73,15 @@ def time_schedule(
             schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
         loaded = None
         if load:
-            loaded = LoadedRuns(schedule, prices, load, replica_options, network, costs.links)
+            loaded = LoadedRuns(
+                schedule, prices, costs, load, replica_options, network, costs.links
+            )
         prices = price_slowest(schedule, prices, network, costs, replica_options, load)
         timeline, execution = time_ops(schedule, prices, network, costs.links)
     except UnknownSchedule:
         raise
     except PpsimError as error:
-        return Row(spec, reason=f"{error} ({error.hint})" if error.hint else str(error))
+        return Row(spec, refused=error)
     metrics = measure_with_bound(timeline, prices, costs.tokens, detailed=execution is not None)
     excess = measure_excess(loaded or timeline, costs, cap) if cap else None
     return Row(spec, timeline, metrics, execution=execution, excess=excess)
@@ -102,7 +107,9 @@ def time_schedules(
     stated = stages_of(costs, shape.stages, shape.devices)
     if stated:
         shape = replace(shape, stages=stated)
-    check_shape(specs, shape.stages or shape.devices, shape.microbatches or costs.chunked)
+    size, count = shape.stages or shape.devices, shape.microbatches or costs.chunked
+    sizes: dict[str, Any] = {**find_sizes(specs, size, count)}
+    shape = replace(shape, **sizes)
     check_taken(specs, shape)
     rows = [
         time_schedule(spec, shape, costs, network, cap, replica_options, lengths, dealing)
@@ -110,9 +117,7 @@ def time_schedules(
     ]
     schedules = {r.name: r.timeline.schedule for r in rows if r.timeline}
     if not schedules:
-        reasons = "\n".join(f"  {r.name}: {r.reason}" for r in rows)
-        hint = "what the brackets say" if "(" in reasons else ""
-        raise InputError(f"none of these schedules takes this shape:\n{reasons}", hint)
+        raise _none_applies(rows)
     check_used(schedules.values(), costs)
     devices = {name: schedule.n_devices for name, schedule in schedules.items()}
     if len(set(devices.values())) > 1:
@@ -132,19 +137,24 @@ def time_schedules(
     return rows
 
 
+def _none_applies(rows: Sequence[Row]) -> InputError:
+    """Return the error that no schedule takes the shape: the reason of each, and what to try for
+    the first that names something.
+    """
+    refusals = {row.name: row.refused for row in rows if row.refused}
+    hints = list(dict.fromkeys(error.hint for error in refusals.values() if error.hint))
+    reasons = [f"  {row.name}: {row.reason if len(hints) > 1 else row.refused}" for row in rows]
+    what = "none of these schedules takes this shape:"
+    return InputError("\n".join([what, *reasons]), hints[0] if hints else "")
+
+
 def _refuse_other_work(schedules: Mapping[str, Schedule]) -> None:
     """Refuse to compare makespans of other numbers of steps or microbatches (InputError); schedules
     that all go round are compared by their rates.
     """
+    refuse_other_steps(schedules)
     if all(map(has_period, schedules.values())):
         return
-    steps = {name: schedule.n_rounds for name, schedule in schedules.items()}
-    if len(set(steps.values())) > 1:
-        counts = ", ".join(f"{n} for {name}" for name, n in steps.items())
-        raise InputError(
-            f"schedules are compared over as many steps, and these have {counts}",
-            f"--steps {max(steps.values())}",
-        )
     microbatches = {name: schedule.run_microbatches for name, schedule in schedules.items()}
     if len(set(microbatches.values())) > 1:
         counts = ", ".join(f"{n} for {name}" for name, n in microbatches.items())
@@ -154,16 +164,57 @@ def _refuse_other_work(schedules: Mapping[str, Schedule]) -> None:
         )
 
 
-def check_shape(specs: Sequence[str], size: object, microbatches: object) -> None:
-    """Refuse a shape that is not given, unless every schedule is a file that states its own."""
-    from ppsim.schedules import reads_ops
-
-    if all(map(reads_ops, specs)):
+def refuse_other_steps(schedules: Mapping[str, Schedule]) -> None:
+    """Refuse to compare makespans of other numbers of steps (InputError); schedules that all go
+    round are compared by their rates.
+    """
+    steps = {name: schedule.n_rounds for name, schedule in schedules.items()}
+    if len(set(steps.values())) == 1 or all(map(has_period, schedules.values())):
         return
-    if not size:
+    counts = ", ".join(f"{n} for {name}" for name, n in steps.items())
+    raise InputError(
+        f"schedules are compared over as many steps, and these have {counts}",
+        f"--steps {max(steps.values())}",
+    )
+
+
+def find_sizes(specs: Sequence[str], size: object, microbatches: object) -> dict[str, int]:
+    """Return the numbers of devices and of microbatches that are not given: those that the files
+    among the schedules state, which a note says; empty where every schedule is a file.
+
+    Raises:
+        InputError: no file states what is missing, or files state different numbers.
+    """
+    from ppsim.schedules import reads_ops, schedule_from
+
+    missing = {"devices": not size, "microbatches": not microbatches}
+    files = [spec for spec in specs if reads_ops(spec)]
+    if len(files) == len(specs) or not any(missing.values()):
+        return {}
+    # standard input can be read only once
+    made = {spec: schedule_from(spec) for spec in files if spec != STANDARD_INPUT}
+    if not made and missing["devices"]:
         raise InputError("the number of devices is missing", "give --devices")
-    if not microbatches:
+    if not made:
         raise InputError("the number of microbatches is missing", "give --mb")
+    stated = {
+        spec: {"devices": each.n_devices, "microbatches": each.whole_microbatches}
+        for spec, each in made.items()
+    }
+    taken = [{name: sizes[name] for name in sizes if missing[name]} for sizes in stated.values()]
+    if any(sizes != taken[0] for sizes in taken):
+        each = "; ".join(f"{spec} has {_sizes_text(stated[spec])}" for spec in stated)
+        hint = "give --devices and --mb, or files of one shape"
+        raise InputError(f"files state different shapes: {each}", hint)
+    state = "state" if len(stated) > 1 else "states"
+    note(f"{_sizes_text(taken[0])}, as {' and '.join(stated)} {state}")
+    return taken[0]
+
+
+def _sizes_text(sizes: Mapping[str, int]) -> str:
+    """Write numbers of devices and of microbatches."""
+    words = {"devices": "device", "microbatches": "microbatch"}
+    return " and ".join(count_text(size, words[name]) for name, size in sizes.items())
 
 
 def options_taken(spec: str, shape: ShapeOptions) -> ShapeOptions:

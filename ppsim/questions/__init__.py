@@ -1,8 +1,8 @@
 """Questions of users, by product: one module each, with a request and an answer.
 
-A module that declares a request of its name, with its place in the help, is a question: a command,
-and a function of Python where it defines one of this name. Both are found by reading files, so that
-nothing is imported before it is asked for.
+A question is a module that declares a request of the module's name, with a place in the help. It
+becomes a command, and a function of Python if it defines one of that name. Both are found by
+reading source files, so that no question is imported before it is asked.
 """
 
 import re
@@ -16,8 +16,8 @@ _PLACE = re.compile(r'^    place: ClassVar\[tuple\[str, int\]\] = \("(.+)", (\d+
 
 
 @cache
-def _texts() -> dict[str, tuple[str, str]]:
-    """Read the name of the module and the text of every question."""
+def _sources() -> dict[str, tuple[str, str]]:
+    """Return the full module name and the source text of each question, by its name."""
     found = {}
     for path in sorted(_FOLDER.glob("*/[!_]*.py")):
         text = path.read_text("utf-8")
@@ -27,13 +27,13 @@ def _texts() -> dict[str, tuple[str, str]]:
 
 
 def _declares(text: str, name: str) -> bool:
-    """Return whether a module's text declares the question of its name and a place in the help."""
+    """Return True if a source declares a question of this name with a place in the help."""
     return f'\n    question: ClassVar[str] = "{name}"\n    place: ' in text
 
 
 @cache
 def module_of(name: str) -> str | None:
-    """Return the full name of a question's module; None where there is no such question."""
+    """Return the full name of a question's module; None if there is no such question."""
     for path in _FOLDER.glob(f"*/{name}.py"):
         if _declares(path.read_text("utf-8"), name):
             return f"{__name__}.{path.parent.name}.{name}"
@@ -42,17 +42,15 @@ def module_of(name: str) -> str | None:
 
 def list_questions() -> list[str]:
     """List the names of all questions, sorted."""
-    return sorted(_texts())
+    return sorted(_sources())
 
 
 def list_functions() -> list[str]:
     """List the questions that are functions of Python, sorted."""
-    return sorted(name for name, (_, text) in _texts().items() if f"\ndef {name}(" in text)
+    return sorted(name for name, (_, text) in _sources().items() if f"\ndef {name}(" in text)
 
 
 def place_of(text: str) -> tuple[str, int] | None:
-    """Read a command's place in the help from the text of its module: its section, and its rank in
-    it.
-    """
+    """Return a command's section of the help and its rank there, read from its module's source."""
     found = _PLACE.search(text)
     return (found[1], int(found[2])) if found else None

@@ -1,4 +1,4 @@
-"""Problem and solution of a search for orders."""
+"""The problem that a search for orders solves, and its solution."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from ppsim.engine.simple.metrics import span_of
 from ppsim.errors import InputError
 
 Objective = Literal["span", "makespan"]
-# Shares of an activation add up with rounding errors; no two different sums of a real problem are
-# this close.
+# Sums of shares of activations have rounding errors; different sums of a real problem differ more.
 ROUNDING = 1e-9
-# Ops from which timing a schedule a second time would take longer than holding its times.
+# Ops from which on a solution keeps its timeline, as simulating again would take too long.
 LARGE = 1_000_000
 
 
@@ -35,17 +34,16 @@ class Problem:
 
     placement: Placement  # the device of each stage, with one replica
     microbatches: int  # M
-    # times per stage and the latency of messages, no factors per microbatch; a time of pairs counts
-    # in bounds, and no search writes any
+    # times per stage and latencies of messages, without factors per microbatch; times of pairs
+    # lower the bounds, but a search writes no pairs
     costs: Costs
-    # most activations that a device may hold at once, one number or one per device; None means no
-    # limit
+    # memory cap in activations, one number or one per device; None for no cap
     cap: float | Sequence[float] | None = None
     after_i: float = 1.0  # share of an activation that is still held between I and W
     # the number to minimize: the span (longest time from a device's first start to its last end) or
-    # the makespan. The other one decides between equals.
+    # the makespan; the other one breaks ties
     objective: Objective = "span"
-    # layers of each stage, where activations count per layer; None where they count per stage
+    # layers of each stage, to count activations per layer; None to count them per stage
     layers: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -81,12 +79,12 @@ class Problem:
 
     @property
     def n_devices(self) -> int:
-        """P."""
+        """The number of devices, P."""
         return self.placement.n_devices
 
     @property
     def n_stages(self) -> int:
-        """S."""
+        """The number of stages, S."""
         return self.placement.n_stages
 
     @cached_property
@@ -96,16 +94,14 @@ class Problem:
 
     @cached_property
     def caps(self) -> NDArray[np.float64]:
-        """Shape (devices,): the largest number of activations on each device, infinite without a
-        limit.
-        """
+        """Shape (devices,): the memory cap of each device in activations, infinite without one."""
         return np.broadcast_to(
             np.inf if self.cap is None else np.asarray(self.cap, np.float64), self.n_devices
         ).copy()
 
     @property
     def holder(self) -> str:
-        """The unit of activations: of a ``stage``, or of a ``layer``."""
+        """The unit in which activations count: ``stage`` or ``layer``."""
         return "stage" if self.layers is None else "layer"
 
     @cached_property
@@ -121,8 +117,8 @@ class Problem:
     def least_caps(self) -> NDArray[np.int64]:
         """Shape (devices,): the least feasible cap of each device: one F of each of its stages.
 
-        A microbatch's F runs on every stage before its first I, so no schedule needs less; one that
-        finishes a microbatch before it starts the next needs no more.
+        No schedule needs less, as a microbatch's F run on all stages before its first I. A schedule
+        that finishes each microbatch before the next needs no more.
         """
         least = np.zeros(self.n_devices, np.int64)
         np.add.at(least, self.device, self.amounts)
@@ -130,20 +126,19 @@ class Problem:
 
     @cached_property
     def changes(self) -> NDArray[np.float64]:
-        """Shape (kinds, stages): the change in held activations by each op."""
+        """Shape (kinds, stages): the activations that each op adds, negative if it frees some."""
         return _changes(self.after_i)[:, None] * self.amounts
 
     @cached_property
     def latency(self) -> NDArray[np.float64]:
-        """Shape (stages, 2): latency of the message that F and I of each stage wait for; zero from
-        the same device.
-        """
+        """Shape (stages, 2): latency of the inputs of F and I, zero from the same device."""
         return np.ascontiguousarray(latencies(self.placement, self.costs.comm)[:, 0].T)
 
     @cached_property
     def joins(self) -> NDArray[np.bool_]:
-        """Shape (stages,): whether B takes less time than I and W; elsewhere I and W in a row are
-        never worse.
+        """Shape (stages,): whether B takes less time than I and W.
+
+        On other stages I and W in a row are never worse than B.
         """
         time = self.costs.time
         return time[Kind.B] < (time[Kind.I] + time[Kind.W]) * (1 - ROUNDING)
@@ -155,7 +150,7 @@ class Problem:
         if pair is None:
             return False
         backward = np.minimum(time[Kind.B], time[Kind.I] + time[Kind.W])
-        # A pair costs the mean of two stages: the most that one of each saves, on any device.
+        # The time of a pair is the mean of two stages; find what F and B can save at most.
         saved = np.full((2, self.n_devices), -np.inf)
         for row, alone in enumerate((time[Kind.F], backward)):
             np.maximum.at(saved[row], self.device, alone - pair / 2)
@@ -169,15 +164,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class Solution:
-    """A schedule that fits a problem, with its numbers."""
+    """A schedule that solves a problem, with its metrics."""
 
-    schedule: Schedule  # the queues
+    schedule: Schedule
     makespan: float  # end of the last op
     span: float  # longest time from a device's first start to its last end
-    # shape (devices,), most activations held at once, shares counted
+    # shape (devices,), peak of activations, including shares of them
     peak_activations: NDArray[np.float64]
-    origin: str  # the method or schedule that it came from, in words
-    # its times, of a large schedule for which nothing better is known
+    origin: str  # the method or schedule that it came from, as text
+    # of a large schedule only, so that it need not be simulated again
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -186,20 +181,16 @@ class Solution:
         return float(self.peak_activations.max(initial=0.0))
 
     def score(self, objective: Objective) -> tuple[float, float]:
-        """Return the sort key of a search, the smaller the better: the objective first, then the
-        other time.
-        """
+        """Return the sort key of a search: the objective, then the other time; less is better."""
         return (self.span, self.makespan) if objective == "span" else (self.makespan, self.span)
 
 
 def latencies(
     placement: Placement, comm: float | NDArray[np.float64], backward: bool = True
 ) -> NDArray[np.float64]:
-    """Compute the latency of each row's input, shape (2, replicas, stages): of F and of the
-    backward.
-    """
+    """Return the latency of the inputs of F and of backwards, shape (2, replicas, stages)."""
     device, P = placement.devices, placement.n_devices
-    sent = np.zeros((2, *device.shape))
+    found = np.zeros((2, *device.shape))
     link = np.ndim(comm) > 0
     for row, other in ((0, np.roll(device, 1, axis=1)), (1, np.roll(device, -1, axis=1))):
         latency = (
@@ -207,11 +198,11 @@ def latencies(
             if link
             else np.full(device.shape, float(comm))
         )
-        sent[row] = np.where(other == device, 0.0, latency)
-    sent[0, :, 0] = sent[1, :, -1] = 0.0
+        found[row] = np.where(other == device, 0.0, latency)
+    found[0, :, 0] = found[1, :, -1] = 0.0
     if not backward:
-        sent[1] = 0.0
-    return sent
+        found[1] = 0.0
+    return found
 
 
 def _changes(after_i: float) -> NDArray[np.float64]:
@@ -225,29 +216,25 @@ def _changes(after_i: float) -> NDArray[np.float64]:
 def held_at_most(
     schedule: Schedule, after_i: float = 1.0, amounts: NDArray[np.int64] | None = None
 ) -> NDArray[np.float64]:
-    """Compute the most activations that each device holds, shape (devices,).
+    """Return the peak of activations of each device, shape (devices,).
 
-    F takes the amount of its stage, one without ``amounts``; I gives back all but the share
-    ``after_i``, W or B the rest.
+    F allocates the amount of its stage, 1 without ``amounts``. I frees all but the share
+    ``after_i`` of it, and W the rest; B frees all.
     """
     each = np.outer(_changes(after_i), np.ones(schedule.n_stages) if amounts is None else amounts)
     queues = map(schedule.queue, range(schedule.n_devices))
-    # Queue by queue, as columns of all ops take long where there are millions.
+    # Queue by queue, as columns of millions of ops are slow.
     changes = (each[schedule.kind[queue], schedule.stage[queue]] for queue in queues)
     return np.array([np.cumsum(change).max(initial=0.0) for change in changes])
 
 
 def measure_held(problem: Problem, schedule: Schedule) -> NDArray[np.float64]:
-    """Compute the most activations that each device holds, as the problem counts them, shape
-    (devices,).
-    """
+    """Return the peak of activations of each device in the problem's unit, shape (devices,)."""
     return held_at_most(schedule, problem.after_i, problem.amounts)
 
 
 def fits(problem: Problem, schedule: Schedule) -> bool:
-    """Return whether a schedule solves the problem: its placement, microbatches, ops without pairs,
-    and caps.
-    """
+    """Return True if a schedule solves the problem within the caps and without pairs."""
     return (
         solves(problem, schedule)
         and not len(schedule.second_of_pairs)
@@ -256,13 +243,14 @@ def fits(problem: Problem, schedule: Schedule) -> bool:
 
 
 def is_held(problem: Problem, schedule: Schedule) -> bool:
-    """Return whether every device stays within its cap."""
+    """Return True if every device stays within its cap."""
     return bool((measure_held(problem, schedule) <= problem.caps + ROUNDING).all())
 
 
 def solves(problem: Problem, schedule: Schedule) -> bool:
-    """Return whether a schedule runs all of a problem's ops on its placement, pairs too, in any
-    memory.
+    """Return True if a schedule runs all of a problem's ops on its placement, in any memory.
+
+    It may run ops as pairs.
     """
     cells, count = (
         problem.n_stages * problem.microbatches,
@@ -278,7 +266,7 @@ def solves(problem: Problem, schedule: Schedule) -> bool:
 
 
 def evaluate(problem: Problem, schedule: Schedule, origin: str) -> Solution:
-    """Simulate a schedule under the problem's costs (Deadlock: the schedule cannot finish)."""
+    """Return a schedule with its metrics at the problem's costs (Deadlock: it cannot finish)."""
     timeline = simulate(schedule, problem.costs)
     held = measure_held(problem, schedule)
     kept = timeline if len(schedule) >= LARGE else None

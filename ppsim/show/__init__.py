@@ -1,3 +1,3 @@
-"""Everything that is looked at or written: pictures, files, and pages served to a browser."""
+"""Output: pictures, files, and pages served to a browser."""
 
 __all__ = ["drawing", "files", "server"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
@@ -14,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ppsim
-from ppsim.analysis.break_even import MESSAGE, SPLIT, BreakEven, Side, break_evens
+from ppsim.analysis.break_even import MESSAGE, RUNS, SPLIT, BreakEven, Side, break_evens
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
@@ -346,7 +347,7 @@ def test_where_links_differ_the_end_is_a_factor():
 def test_compare_times_the_baseline_once_at_each_length_of_messages(monkeypatch):
     """However many schedules are compared with it."""
     timed: list[tuple[str, float]] = []
-    module: Any = import_module("ppsim.questions.timelines.compare")
+    module: Any = import_module("ppsim.questions.across.break_even")
     time_ops = module.time_ops
 
     def listed(schedule, costs, *options):
@@ -363,11 +364,63 @@ def test_compare_times_the_baseline_once_at_each_length_of_messages(monkeypatch)
 
 
 def test_compare_says_where_queues_that_follow_costs_keep_their_order():
-    """``run`` makes the queues of zb-v again at other costs; v-half has the same at all costs."""
-    shown = invoke("compare", "1f1b", "zb-v", "v-half", "--devices", "4", "--mb", "8").stdout
+    """``run`` makes the queues of zb-v again at other costs, which takes long at this size; v-half
+    has the same at all costs.
+    """
+    shape = ("--devices", "8", "--mb", "20")
+    shown = invoke("compare", "1f1b", "zb-v", "v-half", *shape).stdout
     limits = [line for line in shown.splitlines() if "as long as" in line]
     assert {line.split()[0] for line in limits} == {"zb-v", "v-half"}
     for line in limits:
         assert line.endswith(", queues in this order") is line.startswith("zb-v")
-    turned = invoke("compare", "zb-v", "1f1b", "--devices", "4", "--mb", "8").stdout
-    assert "it would be faster if a message took more than 2.17 t_F (now 0), queues in" in turned
+    turned = invoke("compare", "zb-v", "1f1b", *shape).stdout
+    assert "it would be faster if a message took more than 2.79 t_F (now 0), queues in" in turned
+
+
+@pytest.mark.parametrize("size", [("4", "8"), ("8", "20"), ("3", "6")])
+@pytest.mark.parametrize("more", [[], ["--comm", "0.2"], ["--tf", "1.2"]])
+def test_compare_and_explain_name_the_same_times(size, more):
+    """Of a schedule whose queues follow costs, with queues that are made again or kept."""
+    shape = ("--devices", size[0], "--mb", size[1], *more)
+    advice = " ".join(invoke("explain", "1f1b", *shape).stdout.split())
+    rival = re.search(r"first: use (\S+),", advice)
+    assert rival
+    compared = invoke("compare", "1f1b", rival[1], *shape).stdout
+    limits = re.findall(r"as long as (I \+ W|a message) takes less than ([\d.]+)", compared)
+    sentence = advice[advice.index("first:") : advice.index("1F1B")]
+    said = re.findall(r"(I \+ W|a message) takes less than ([\d.]+)", sentence)
+    assert said == limits
+    assert len(said) == 2
+    assert ("queues in this order" in sentence) == ("queues in this order" in compared)
+
+
+@pytest.mark.parametrize("option", ["--comm", "--ti"])
+def test_compare_names_the_time_at_which_runs_are_as_fast(option):
+    """Where queues are made again, at each time as ``run`` makes them."""
+    shape = ("--devices", "4", "--mb", "8")
+    rows = json.loads(invoke("compare", "1f1b", "zb-v", *shape, "--json").stdout)["schedules"]
+    of = MESSAGE if option == "--comm" else SPLIT
+    (limit,) = [each for each in rows[1]["break_even"] if each["of"] == of]
+    assert "queues in this order" not in invoke("compare", "1f1b", "zb-v", *shape).stdout
+    for share, order in ((0.99, -1), (1.01, 1)):
+        time = str(limit["at"][0] * share)
+        words = {"1f1b": ["--comm", time], "zb-v": ["--comm", time]}
+        if of == SPLIT:
+            words = {"1f1b": ["--tb", "2"], "zb-v": ["--ti", time, "--tw", time]}
+        one, other = (
+            json.loads(invoke("run", name, *shape, *more, "--json").stdout)["makespan"]
+            for name, more in words.items()
+        )
+        assert np.sign(other - one) == order
+
+
+@pytest.mark.parametrize(("spare", "left"), [(0, ["zb-v"]), (-1, ["zb-1p", "zb-v"])])
+def test_compare_leaves_out_break_evens_that_its_budget_does_not_allow(spare, left, monkeypatch):
+    """The first rivals are searched as far as it goes: each costs so many simulations of both."""
+    shape = ("--devices", "4", "--mb", "8")
+    ops = 4 * 8 * (2 + 3)  # of 1f1b and zb-1p
+    monkeypatch.setattr("ppsim.analysis.break_even.BUDGET", RUNS * ops + spare)
+    shown = invoke("compare", "1f1b", "zb-1p", "zb-v", *shape).stdout
+    said = f"up to which times {', '.join(left)} would be faster takes long to find at this size"
+    assert said in shown
+    assert ("zb-1p is faster than 1f1b as long as I + W takes less than" in shown) == (not spare)

@@ -18,7 +18,7 @@ from ppsim.analysis.compare import (
 from ppsim.ask.groups import ShapeOptions
 from ppsim.engine.simple.columns import columns_of
 from ppsim.engine.simple.metrics import measure
-from ppsim.errors import InputError, UnknownSchedule
+from ppsim.errors import InputError, PpsimError, UnknownSchedule
 from ppsim.prices import several
 from ppsim.prices.options import CostOptions
 from ppsim.schedules import generate
@@ -40,7 +40,9 @@ def rows(*numbers):
         )
 
     named = zip("abcd", numbers, strict=False)
-    return [row(name, *pair) if pair else Row(name, reason="odd") for name, pair in named]
+    return [
+        row(name, *pair) if pair else Row(name, refused=PpsimError("odd")) for name, pair in named
+    ]
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ def test_a_forged_row_with_the_right_digest_is_refused_in_one_message(command, t
             refusals += 1
             said = (
                 "is damaged, or was changed since it was written",
-                "holds no schedule of this search",
+                "has no schedule of this search",
             )
             assert any(each in str(result.exception) for each in said)
             assert result.exception.exit_code == 2

@@ -165,11 +165,11 @@ TERMS: dict[str, Term] = {
         ((costs, "seconds", _without_bytes), (efficiency, "seconds", _without_bytes)),
     ),
     "the host's launches": Term(
-        (efficiency._longer, 9),
-        ((efficiency, "_longer", _no_host),),
+        (efficiency._combined_time, 9),
+        ((efficiency, "_combined_time", _no_host),),
         idle=("launch_us", "grace", "launched", "partial"),
     ),
-    "host and GPU alike take longer": Term((2,), ((efficiency, "_longer", _longer_alone),)),
+    "host and GPU alike take longer": Term((2,), ((efficiency, "_combined_time", _longer_alone),)),
     "trees of sums": Term(
         (communication.Group.saved,), ((communication.Group, "saved", lambda *_: 1.0),)
     ),

@@ -50,8 +50,6 @@ def follow(words: list[str], said: str, hint: str) -> Iterator[list[str]]:
     commands.
     """
     options = options_of(words)
-    if hint == "what the brackets say":
-        hint = said.rpartition("(")[2].rstrip(")\n")
     for text in ALTERNATIVE.split(re.sub(r"\([^)]*\)", "", hint.removeprefix("such as "))):
         named = [word for word in OPTION.findall(text) if word in options]
         if text.startswith("leave"):

@@ -93,6 +93,20 @@ def test_an_optimizer_is_answered_with_what_memory_counts(command):
     assert "Memory counts Adam's states" in " ".join(err.split())
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("memory", "--cap, such as 80GiB, how much fits. ppsim run takes a cluster"),
+        ("partition", "ppsim plan chooses a layout for a model on a cluster"),
+    ],
+)
+def test_a_cluster_where_none_is_taken_is_answered_with_what_takes_its_place(command, says):
+    code, _, err = answer(command, "1f1b", "--cluster", "dgx-h100")
+    assert code == 2
+    assert says in " ".join(err.split())
+    assert "Did you mean" not in err
+
+
 def test_moments_in_16_bits_take_a_third_less():
     """What the message on --optimizer says works."""
     held = []

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from ppsim.ask import write
-from ppsim.ask.given import Need
-from ppsim.ask.options import Request, list_options
+from ppsim.ask.given import Need, TypedOptions
+from ppsim.ask.options import Request, list_options, make
 from ppsim.ask.rules import NEEDS
 from ppsim.cli import group
 from ppsim.errors import PpsimError
@@ -640,3 +640,42 @@ def test_an_option_that_nothing_reads_is_refused_by_name(words, why):
     error = CliRunner().invoke(group, words.split()).exception
     assert isinstance(error, PpsimError)
     assert why in str(error)
+
+
+@pytest.mark.parametrize("name", ONE_BY_ONE)
+def test_the_command_of_an_answer_has_the_values_that_were_typed(name, monkeypatch):
+    """Each option's value is written as it is read, so that the command makes the answer again."""
+    monkeypatch.setattr(write, "shlex", shlex)  # which the other tests here leave out
+    Path("own.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    command, *words = ONE_BY_ONE[name]
+    for option in options_of([command]):
+        line = [*words, *SAMPLES[option].split()]
+        try:
+            typed = typed_options(command, line)
+        except (PpsimError, click.ClickException):  # the option twice, or of another kind
+            continue
+        repeated = shlex.split(write.command_line(typed))[2:]
+        # which a command leaves out, and this one needs
+        repeated += ["-o", "p.toml"] if command == "calibrate" else []
+        again = typed_options(command, repeated)
+        kept = [each.name for each in typed.typed if each.name not in write.OUTPUT]
+        assert [typed.values[name] for name in kept] == [again.values[name] for name in kept], line
+
+
+def typed_options(command: str, words: list[str]) -> TypedOptions:
+    """The options of a command line, as its question has them."""
+    found = group.get_command(None, command)  # type: ignore[arg-type]
+    assert found
+    context = found.make_context(command, list(words))
+    module = importlib.import_module(module_of(command) or "")
+    [request] = [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type) and getattr(each, "question", "") == command
+    ]
+    given = [
+        name
+        for name in context.params
+        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+    ]
+    return TypedOptions.from_request(make(request, context.params, given))

@@ -172,7 +172,7 @@ def test_files_with_times_are_given_no_other_shape(tmp_path):
     assert str(refused("explain", file, "--mb", "9")) == f"{file} has 4 microbatches, not 9"
     assert (
         str(refused("diff", file, file, "--mb", "9"))
-        == "--mb has no effect: files state their own shape"
+        == "--mb has no effect: the files state their shape"
     )
 
 

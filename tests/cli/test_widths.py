@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from rich.console import Console
 
 from ppsim.cli import group
 from ppsim.cli._progress import _make_bar
+from ppsim.questions import list_questions
 from tests.commands import invoke, screen_of
+from tests.questions.examples import example_of
 
-COMMANDS = (
+COMMANDS: tuple[str, ...] = (
     "run interleaved:2 --devices 4 --mb 8",
     "run dualpipe --devices 8 --mb 20",
     "compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8",
@@ -37,6 +40,11 @@ COMMANDS = (
     "plan --against tests/data/published/megatron_weak_scaling.json.gz",
     "list --models --clusters --gpus --software --links",
 )
+# Commands that print no tables, or run for long.
+OF_FILES = {"calibrate", "check", "convert", "open", "profile"}
+# A question that has no call above is tried with the first example of its help.
+LEFT = {*list_questions()} - OF_FILES - {command.split()[0] for command in COMMANDS}
+COMMANDS += tuple(shlex.join(example_of(name)) for name in sorted(LEFT))
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +62,7 @@ def test_no_line_is_wider_than_the_terminal(command, columns):
 
 def test_every_question_that_prints_tables_is_tried():
     asked = {command.split()[0] for command in COMMANDS}
-    of_files = {"calibrate", "check", "convert", "open", "profile"}
-    assert asked | of_files | {"serve", "completion"} >= {*group.list_commands(None)}  # type: ignore[arg-type]
+    assert asked | OF_FILES | {"serve", "completion"} >= {*group.list_commands(None)}  # type: ignore[arg-type]
 
 
 def test_numbers_of_sweeps_stand_below_each_other_with_and_without_a_star():

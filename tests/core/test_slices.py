@@ -169,9 +169,7 @@ def test_json_carries_slices_and_csv_says_that_it_does_not(tmp_path):
     back = read(str(tmp_path / "x.json"))
     assert back.n_slices == 3
     assert back.schedule().n_slices == 3
-    with pytest.raises(
-        InputError, match="slices of sequences, which torch's CSV has no way to say"
-    ):
+    with pytest.raises(InputError, match="slices of sequences, which torch's CSV cannot express"):
         save(document, str(tmp_path / "x.csv"))
     text = (tmp_path / "x.json").read_text().replace('"slices":3', '"slices":4')
     (tmp_path / "y.json").write_text(text)

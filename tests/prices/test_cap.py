@@ -76,7 +76,10 @@ def test_a_search_takes_activations_alone():
 )
 @pytest.mark.parametrize("command", ["run", "memory", "compare"])
 def test_a_cap_that_is_none_is_refused(command, cap, says):
-    assert says in str(refused(command, "1f1b", *SHAPE, "--cap", cap))
+    error = refused(command, "1f1b", *SHAPE, "--cap", cap)
+    assert says in str(error)
+    if cap == "x":
+        assert error.hint.startswith("a number of activations, such as 6, or a number and a unit")
 
 
 @pytest.mark.sampled(2)

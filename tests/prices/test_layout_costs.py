@@ -101,7 +101,7 @@ def test_a_change_of_a_stage_is_simulated_and_one_that_a_layout_overrules_refuse
     refused = (
         CliRunner().invoke(group, ["explain", "1f1b", *LAYOUT, "--what-if", "tfb=3"]).exception
     )
-    assert "takes that time" in str(refused)
+    assert "changes the time of no op" in str(refused)
 
 
 def test_a_sweep_takes_its_stages_from_the_layout():

@@ -156,7 +156,7 @@ def test_sweep_and_jitter_refuse_a_model_without_a_cluster(command):
 
 def test_a_cluster_is_of_a_model_in_jitter():
     found = invoke("jitter", "1f1b", "--devices", "4", "--mb", "8", "--cluster", "dgx-h100")
-    assert "--cluster is of a model here" in str(found.exception)
+    assert "--cluster needs --model in jitter" in str(found.exception)
 
 
 def test_run_of_a_plan_draws_the_same_pipeline():
@@ -304,12 +304,12 @@ def test_what_if_says_where_more_gpus_or_other_tokens_are_compared():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("tp=3", "32 heads over tp = 3 do not divide"),
+        ("tp=3", "32 heads do not divide over tp = 3"),
         ("ep=2", "--ep 2 divides experts, and llama3-8b has none"),
         ("tpp=2", "cannot change 'tpp=2'. Did you mean 'tp'?"),
         ("padded=yes", "--padded is of sequences of different lengths, and there are none"),
         ("p2p=overlap", "with --model messages are latencies"),
-        ("tp=x2", "--tp is not a time, so it has no factor"),
+        ("tp=x2", "--tp is not a time, so it has neither a factor"),
         ("tf=2,cluster=dgx-a101", "no cluster 'dgx-a101'"),
     ],
 )
@@ -322,7 +322,7 @@ def test_what_if_refuses_what_no_run_of_the_model_takes(change, said):
     ("change", "said"),
     [
         ("tp=2", "--tp says how --model is trained, and there is none"),
-        ("model=llama3-8b,cluster=dgx-h100", "would be compared with has no model"),
+        ("model=llama3-8b,cluster=dgx-h100", "the run to change has no model"),
         ("mbs=2", "--mbs is of sequences of different lengths or of a model"),
     ],
 )

@@ -123,7 +123,7 @@ def test_compare_and_sweep_know_rounds():
     assert "has the least period_per_mb of 3 shapes, 1 t_F" in answer(*words)[1]
     code, _, said = answer("sweep", "1f1b", "--devices", "4", "--mb", "4", "--metric", "period")
     assert code == 2
-    assert "do not go round" in said
+    assert "none repeats" in said
     both = numbers("compare", "1f1b", "forward-only", "--devices", "4", "--mb", "4")
     assert ["period" in row for row in both["schedules"]] == [False, True]
 
@@ -505,7 +505,7 @@ def test_a_decoder_is_explained_by_its_period():
     assert full["what_if"] == []
     assert "none of these changes helps; every device is always busy" in full["advice"]
     text = answer("explain", *words, "--mb", "4")[1]
-    assert "a round takes 4.5 t_F, without end: a batch travels around in 4.5" in text
+    assert "a round takes 4.5 t_F in steady state: a batch travels around in 4.5" in text
     assert "5 t_F a round, 1 per microbatch, bubble of a round 0.0%" in text
 
 

@@ -94,7 +94,7 @@ def test_check_finds_the_hang_that_running_shows(order, schedule, tmp_path):
     result = invoke("check", path, "--shapes", "exchange")
     stuck = hangs(path)
     assert result.exit_code == stuck
-    said = "deadlock" if stuck else "each message behind its shape"
+    said = "deadlock" if stuck else "each message after its shape"
     assert said in result.output
 
 
@@ -119,7 +119,7 @@ def test_replicas_with_fewer_microbatches_hang_in_their_collectives(tmp_path):
     lengths.write_text("replica,microbatch,tokens\n" + "".join(f"{r},{m},5\n" for r, m in rows))
     result = invoke("check", queues, "--lengths", str(lengths))
     assert result.exit_code == 0
-    assert "as many microbatches on every replica" in result.output
+    assert "equal numbers of microbatches on all replicas" in result.output
     lengths.write_text(
         "replica,microbatch,tokens\n" + "".join(f"{r},{m},5\n" for r, m in rows if r != 1 or m < 6)
     )
@@ -141,7 +141,7 @@ def test_what_says_nothing_of_shapes_is_refused(tmp_path):
     )
     path = str(tmp_path / "x.csv")
     assert invoke("run", *SHAPE, "-q", "-o", path).exit_code == 0
-    assert "--shapes has nothing to look at" in str(refused("check", path, "--shapes", "exchange"))
+    assert "--shapes has no effect" in str(refused("check", path, "--shapes", "exchange"))
     assert invoke("run", *SHAPE, "--lowered", "-q", "-o", path).exit_code == 0
     error = refused("check", path, "--shapes", "exchange", "--mode", "overlap")
     assert "--mode cannot be given too" in str(error)

@@ -163,3 +163,8 @@ def test_a_verdict_has_the_unit_and_what_it_compares_with():
     assert " ms)" in first
     first = invoke("run", "1f1b", *SHAPE, "--unit", "ms").stdout.splitlines()[0]
     assert first.startswith("1f1b takes 24 ms for 6 microbatches on 3 devices, idle 25.0% of it")
+
+
+def test_a_model_says_once_which_device_holds_most():
+    found = invoke("model", "llama3-8b", "--tp", "2")
+    assert found.output.count("device 0 holds most") == 1

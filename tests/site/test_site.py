@@ -255,7 +255,7 @@ def test_keys_of_a_file_are_explained_by_docstring_or_comment():
     from ppsim.inputs.profile.profile import OpTime
     from ppsim.workload.hardware.hardware import Gpu
 
-    assert attributes(Gpu)["memory_gib"] == "its memory."
+    assert attributes(Gpu)["memory_gib"] == "memory in GiB."
     assert attributes(Link)["alpha_us"] == "latency"
     assert attributes(OpTime)["part"].startswith("`layers` (transformer layers)".replace("`", "``"))
     assert cell("a | b <c> `d|e`") == "a &#124; b &lt;c&gt; <code>d&#124;<wbr>e</code>"

@@ -1,5 +1,4 @@
-"""Shared bandwidth in the detailed model: flows of bytes, their paths through resources, and
-max-min fair rates.
+"""Shared bandwidth in the detailed model: flows of bytes on paths of resources, max-min fair rates.
 
 Part of :mod:`ppsim.engine.detailed.event_kernel`, and like it plain Python that numba compiles.
 """
@@ -47,11 +46,10 @@ def remove_flow(bandwidth: Bandwidth, message: int, now: float) -> None:
 
 
 def share_bandwidth(bandwidth: Bandwidth, path: int, now: float) -> None:
-    """Compute new rates for all flows that share a resource with ``path``, directly or through
-    others.
+    """Compute new rates for all flows that share a resource with ``path``, also through others.
 
-    Progressive filling: the resource with the least bandwidth per flow fixes the rate of its flows,
-    again and again. ``changed`` receives the flows whose rate is another than before.
+    By progressive filling, the resource with the least bandwidth per flow fixes the rate of its
+    flows, then the next one does. ``changed`` receives the flows whose rate changes.
     """
     found = collect_resources(bandwidth, path)
     bandwidth.changes[0] = 0
@@ -77,8 +75,9 @@ def share_bandwidth(bandwidth: Bandwidth, path: int, now: float) -> None:
 
 
 def collect_resources(bandwidth: Bandwidth, path: int) -> int:
-    """List in ``reached`` the resources of a path and of all flows that share one with it; return
-    how many.
+    """Write the resources of a path, and of all flows that share one with it, into ``reached``.
+
+    Return their number.
     """
     found = append_resources(bandwidth, path, 0)
     at = 0
@@ -96,7 +95,7 @@ def collect_resources(bandwidth: Bandwidth, path: int) -> int:
 
 
 def append_resources(bandwidth: Bandwidth, path: int, found: int) -> int:
-    """Append the resources of a path to ``reached``, each once; return how many there are now."""
+    """Append the resources of a path to ``reached``, each once; return their new number."""
     for place in range(bandwidth.width):
         at = bandwidth.paths[path * bandwidth.width + place]
         if at >= 0 and bandwidth.resources[at].users < 0:

@@ -31,10 +31,9 @@ from ppsim.engine.lowering.matching_kernel import Matching, Routes
 
 
 class Paths(NamedTuple):
-    """The paths of bytes where bandwidth is shared; a path is the resources of one link."""
+    """The paths of bytes if bandwidth is shared; a path is the resources of one link."""
 
-    # shape (paths, width), the resources of each path, -1 for none; no paths where nothing is
-    # shared
+    # shape (paths, width), the resources of each path, -1 for none; no paths if nothing is shared
     resources: Ints
     capacity: Floats  # shape (resources,), bytes per unit of time
     of_route: Ints  # shape (routes,), the path of each route, -1 for none
@@ -43,7 +42,7 @@ class Paths(NamedTuple):
 def build_tables(
     lowered: Lowered, matching: Matching, costs: Costs, network: Network
 ) -> tuple[Tables, Bandwidth]:
-    """Build the kernel's tables before anything has run."""
+    """Return the kernel's tables at the start of a run."""
     schedule, mode, host = lowered.schedule, network.mode, network.host
     n, messages = len(schedule), len(matching.send)
     routes = find_routes(schedule.placement)
@@ -91,7 +90,7 @@ def build_tables(
 
 
 def _make_unknown(n: int) -> Floats:
-    """Return times that are not known yet."""
+    """Return ``n`` unknown times."""
     return np.full(n, -1.0)
 
 
@@ -124,9 +123,7 @@ def _find_actions(network: Network) -> Ints:
 def _find_durations(
     lowered: Lowered, matching: Matching, costs: Costs, network: Network, size: Floats
 ) -> Floats:
-    """Return how long each op occupies its device, or its stream; of a pair, its total on both
-    ops.
-    """
+    """Return the time for which each op occupies its device or stream; a pair's total on both."""
     schedule, host, collectives = lowered.schedule, network.host, network.collectives
     duration = np.zeros(len(schedule))
     duration[lowered.compute_ops] = costs.durations(lowered.compute)
@@ -145,8 +142,9 @@ def _find_durations(
 
 
 def _find_channels(network: Network, routes: Routes, devices: int) -> tuple[Ints, Ints, int]:
-    """Return the channels of each route's sends and receives, and their number; -1 where messages
-    do not queue.
+    """Return the channels of each route's sends and receives, and the number of channels.
+
+    Channels are -1 if messages do not queue.
     """
     none = np.full(len(routes.source), NONE, np.int64)
     if network.mode != "overlap" or network.channel == "message":
@@ -161,9 +159,9 @@ def _find_channels(network: Network, routes: Routes, devices: int) -> tuple[Ints
 
 
 def _find_paths(lowered: Lowered, network: Network, routes: Routes, size: Floats) -> Paths:
-    """Return the path of each route.
+    """Return the paths of routes.
 
-    A link that shares nothing with others has no path where its messages go one by one.
+    A link that shares nothing with others has no path if its messages travel one by one.
     """
     one_by_one = network.mode == "blocking" or (
         network.channel != "message" and (lowered.batch == NONE).all()
@@ -205,7 +203,7 @@ def _build_devices(schedule: Schedule, preamble: float) -> DeviceTable:
 
 
 def _build_channels(channels: int, ops: int) -> ChannelTable:
-    """Return channels that have carried nothing, with nothing enqueued."""
+    """Return channels that have carried no message, with empty queues."""
     previous_end, last_end = np.zeros((2, channels))
     batch, first, last = np.full((3, channels), NONE)
     return ChannelTable(

@@ -1,12 +1,11 @@
 """Clusters: a TOML file that describes the links between devices, and the network made from it.
 
-Times are in microseconds, sizes in bytes, bandwidths in GB/s (10^9 bytes a second), as the keys
-say::
+Times are in microseconds, sizes in bytes, bandwidths in GB/s (10^9 bytes per second)::
 
     schema = "ppsim.cluster/1"
     devices_per_node = 8
     message_bytes = 33554432
-    single_node = false           # true where there is no other node
+    single_node = false           # true if there is no other node
 
     [intra]                       # between two devices of a node
     alpha_us = 4
@@ -16,7 +15,7 @@ say::
     link = "ib-400"               # its latency and bandwidth; or alpha_us and gb_per_s
     eager_bytes = 65536
 
-    [shared]                      # what links divide, in each direction
+    [shared]                      # bandwidth that links share, in each direction
     nics_per_node = 4
     nic_gb_per_s = 50
 
@@ -26,8 +25,8 @@ say::
     checkpoint_s = 30
     restart_s = 600
 
-With several kinds of nodes, for plans, each names its GPU, and the keys that differ from the rest
-of the file::
+For plans, a cluster may have several kinds of nodes. Each has its GPU, and the keys that differ
+from the rest of the file::
 
     [[nodes]]
     gpu = "h100"
@@ -70,8 +69,8 @@ class Link:
 
     alpha_us: float = 0.0  # latency
     gb_per_s: float | None = None  # bandwidth in each direction; no limit without it
-    eager_bytes: int = -1  # up to this size a send needs no receive; -1 where every one does
-    # a name such as nvlink4 or ib-400, whose latency and bandwidth count where they are not given
+    eager_bytes: int = -1  # up to this size a send needs no receive; -1: every send does
+    # a name such as nvlink4 or ib-400, for default latency and bandwidth
     link: str = ""
 
     def __post_init__(self) -> None:
@@ -93,15 +92,13 @@ class Link:
 
 @dataclass(frozen=True)
 class DividedBandwidth:
-    """Bandwidth that the links of several devices divide, in each direction; no limit where one is
-    left out.
-    """
+    """Bandwidth that links of several devices share, in each direction; no limit if left out."""
 
-    device_gb_per_s: float | None = None  # of a device, whatever it sends or receives
+    device_gb_per_s: float | None = None  # of a device, for all that it sends or receives
     node_gb_per_s: float | None = None  # of a node, to and from others
-    nics_per_node: int = 1  # network cards of a node; its devices are dealt out to them in order
+    nics_per_node: int = 1  # network cards of a node; devices are assigned to them in order
     nic_gb_per_s: float | None = None  # of a network card, to and from other nodes
-    # nodes below one leaf switch, or below the leaves of one pod; without it all are
+    # nodes below one leaf switch, or below the leaves of one pod; by default all nodes
     nodes_per_switch: int | None = None
     # the bandwidth of a switch's nodes over the bandwidth of its links to other switches
     oversubscription: float = 1.0
@@ -122,8 +119,10 @@ class DividedBandwidth:
 
 @dataclass(frozen=True)
 class Calls:
-    """Host time per call that issues an op (see :class:`ppsim.engine.detailed.spec.Host`);
-    ``late_us`` as in Network.
+    """Host time per call that issues an op, in microseconds.
+
+    See :class:`ppsim.engine.detailed.spec.Host`, and ``late`` of
+    :class:`ppsim.engine.detailed.spec.Network`.
     """
 
     send_us: float = 0.0
@@ -141,7 +140,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Fsdp:
-    """Durations of FSDP ops (see :class:`ppsim.engine.detailed.spec.Collectives`)."""
+    """Durations of FSDP ops in microseconds (:class:`ppsim.engine.detailed.spec.Collectives`)."""
 
     unshard_us: float = 0.0
     reshard_us: float = 0.0
@@ -154,14 +153,14 @@ class Fsdp:
 
 @dataclass(frozen=True)
 class Operation:
-    """Cost of running the cluster, such as power and price; plans use it, the network does not."""
+    """Cost of running the cluster, such as power and price; only plans use it."""
 
-    price_per_gpu_hour: float | None = None  # in any money
-    watts_per_gpu: float | None = None  # of a GPU and its share of the node, at work
-    # mean GPU hours until a job is interrupted; Llama 3 had one in 45,600 (arXiv 2407.21783)
+    price_per_gpu_hour: float | None = None  # in any currency
+    watts_per_gpu: float | None = None  # of a GPU and its share of the node, under load
+    # mean GPU hours between failures; Llama 3 had one in 45,600 (arXiv 2407.21783)
     gpu_hours_per_failure: float | None = None
-    checkpoint_s: float = 0.0  # seconds that a checkpoint stops training
-    restart_s: float = 0.0  # seconds from a failure until training goes on
+    checkpoint_s: float = 0.0  # seconds for which a checkpoint stops training
+    restart_s: float = 0.0  # seconds from a failure until training continues
 
     def __post_init__(self) -> None:
         _positive(self, "price_per_gpu_hour", "watts_per_gpu", "gpu_hours_per_failure")
@@ -172,13 +171,13 @@ class Operation:
 class Nodes:
     """Nodes of one kind in a mixed cluster; missing fields default to the rest of the file."""
 
-    gpu: str  # which GPU their devices are
-    count: int  # how many nodes
+    gpu: str  # the GPU of their devices
+    count: int  # number of nodes
     devices_per_node: int | None = None  # of this kind
-    memory_gib: float | None = None  # of a GPU, where it is not as the library says
+    memory_gib: float | None = None  # of a GPU, if it differs from the library's
     intra: Link | None = None  # links within a node
     inter: Link | None = None  # links to other nodes; between two kinds the slower one counts
-    shared: DividedBandwidth | None = None  # bandwidth that links divide
+    shared: DividedBandwidth | None = None  # bandwidth that links share
 
     def __post_init__(self) -> None:
         _count(self, "count", *(["devices_per_node"] if self.devices_per_node is not None else []))
@@ -187,32 +186,32 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes; pipeline device ``d`` is device ``d mod devices_per_node`` of node ``d //
-    devices_per_node``.
+    """The nodes and links of a cluster.
+
+    Pipeline device ``d`` is device ``d mod devices_per_node`` of node ``d // devices_per_node``.
     """
 
     devices_per_node: int  # pipeline devices of a node
     intra: Link  # links within a node
-    message_bytes: int = 0  # of an activation or gradient; 0 where a message has latency only
-    # what has one message at a time (see :class:`ppsim.engine.detailed.spec.Network`)
+    message_bytes: int = 0  # of an activation or gradient; 0 for messages with a latency only
+    # what carries one message at a time (see :class:`ppsim.engine.detailed.spec.Network`)
     channel: str = "direction"
-    inter: Link | None = None  # links between nodes; as ``intra`` when left out
+    inter: Link | None = None  # links between nodes; by default as ``intra``
     single_node: bool = False  # whether there is no other node
-    # bandwidth that links divide
+    # bandwidth that links share
     shared: DividedBandwidth = field(default_factory=DividedBandwidth)
     host: Calls = field(default_factory=Calls)  # costs of the host
     fsdp: Fsdp = field(default_factory=Fsdp)  # durations of FSDP ops
     operation: Operation = field(default_factory=Operation)  # cost of running it
-    # which GPU the devices are, a name of the planning library or a file; for plans, the network
-    # ignores it
+    # the GPU of the devices, a name of the planning library or a file; only plans use it
     gpu: str = ""
-    # the kinds of nodes where there are several, in the order of ranks; for plans
+    # the kinds of nodes if there are several, in the order of ranks; only for plans
     nodes: tuple[Nodes, ...] = ()
 
     def __post_init__(self) -> None:
         _count(self, "devices_per_node")
         if self.gpu and self.nodes:
-            raise RefusedValue("gpu", "is said by each of [[nodes]] here")
+            raise RefusedValue("gpu", "must be left out, as each of [[nodes]] has its own")
         if not 0 <= self.message_bytes <= MOST_BYTES:
             raise RefusedValue(
                 "message_bytes",
@@ -222,9 +221,7 @@ class Cluster:
 
     @property
     def between_gb_per_s(self) -> float:
-        """Bandwidth from one device to other nodes when all of a node send at once; inf where
-        nothing limits it.
-        """
+        """Bandwidth from a device to other nodes when its whole node sends; inf without a limit."""
         shared, link = self.shared, self.inter or self.intra
         rates = [math.inf if link.gb_per_s is None else link.gb_per_s]
         if shared.nic_gb_per_s:
@@ -235,14 +232,12 @@ class Cluster:
 
 
 def read(path: str) -> Cluster:
-    """Read a cluster from a file. InputError: it cannot be read or is not a cluster; the message
-    names the line.
-    """
+    """Read a cluster from a file (InputError: missing or invalid; the message has the line)."""
     return toml.read(path, Cluster, SCHEMA, "devices_per_node = 8 and a table [intra]")
 
 
 def check_one_node(cluster: Cluster, devices: int, what: str) -> None:
-    """Refuse more devices than a cluster of one node has; ``what`` names them (InputError)."""
+    """Raise InputError for more devices than a cluster of one node has; ``what`` names them."""
     if cluster.single_node and devices > cluster.devices_per_node:
         least = -(-devices // cluster.devices_per_node)
         raise InputError(
@@ -253,8 +248,10 @@ def check_one_node(cluster: Cluster, devices: int, what: str) -> None:
 
 
 def network(cluster: Cluster, devices: int, unit: str, mode: str) -> Network:
-    """Return the network of ``devices`` devices on the cluster, times in ``unit`` (InputError: not
-    a unit of time).
+    """Return the network of ``devices`` devices on a cluster, with times in ``unit``.
+
+    Raises:
+        InputError: ``unit`` is not a unit of time, or the cluster does not apply.
     """
     if unit not in MICROSECONDS:
         raise InputError(
@@ -319,7 +316,7 @@ def _shared(cluster: Cluster, devices: int, us: float) -> list[Shared]:
 
 
 def _bandwidth(gb_per_s: float | None, us: float) -> float:
-    """Bytes per unit of time; a GB/s is 1000 bytes a microsecond."""
+    """Return bytes per unit of time; 1 GB/s is 1000 bytes per microsecond."""
     return gb_per_s * 1e3 / us if gb_per_s is not None else np.inf
 
 
@@ -343,23 +340,23 @@ def network_from_options(
     unit: str,  # the costs' unit
     *,
     p2p: str = "latency",  # the mode
-    comm: Value = 0.0,  # latency of a message, where no cluster gives its links
-    channel: str | None = None,  # instead of the cluster's, or of ``direction``
+    comm: Value = 0.0,  # latency of a message, without a cluster
+    channel: str | None = None,  # replaces the cluster's, or ``direction``
     # a cluster, or the path of its file; see :mod:`ppsim.engine.detailed.cluster`
     cluster: str | Cluster | None = None,
-    message: str | None = None,  # size of a message, such as ``4MiB``, instead of the cluster's
+    message: str | None = None,  # size of a message, such as ``4MiB``, replaces the cluster's
 ) -> Network:
     """Return the network that a command's options describe.
 
     Raises:
-        InputError: an unknown mode or channel, a file that cannot be used, a message without a
-            cluster, or a cluster where the costs have no unit of time.
+        InputError: an unknown mode or channel, an invalid file, a size of messages without a
+            cluster, or a cluster with costs that have no unit of time.
     """
     size = None if message is None else float(parse_size(message)[0])
     if cluster is None:
         if size is not None:
             raise InputError(
-                "the size of a message says nothing without links", "give a cluster file as well"
+                "the size of a message has no effect without links", "give a cluster file as well"
             )
         return Network(mode=p2p, channel=channel or "direction", alpha=comm)
     built = network(read(cluster) if isinstance(cluster, str) else cluster, devices, unit, p2p)

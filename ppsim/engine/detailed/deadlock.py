@@ -13,12 +13,14 @@ Hop = tuple[int, str, int]  # an op, how it waits, and the op it waits for
 
 
 def find_cycle(tables: Tables) -> list[Hop]:
-    """Return the hops of a cycle of waits, in tables of a run that stopped before its end.
+    """Return the hops of a cycle of waits, from the tables of a run that stopped before its end.
 
-    A hop is one of ``input`` (a device at the first op waits for the second, its own send or
-    receive), ``meets`` (a send or receive waits for the other side), ``channel`` (it waits for an
-    op that its channel carries) and ``queue`` (it has not been posted: its device is at the second
-    op).
+    A hop is one of these:
+
+    - ``input``: a device at the first op waits for the second, one of its sends or receives;
+    - ``meets``: a send or receive waits for the other side;
+    - ``channel``: a send or receive waits for an op that its channel carries;
+    - ``queue``: the first op has not been posted, as its device is at the second op.
     """
     devices = tables.devices
     op = int(devices.head[devices.head < devices.offsets[1:]][0])
@@ -51,8 +53,8 @@ def explain_deadlock(lowered: Lowered, tables: Tables) -> tuple[str, str]:
         else:
             parts[-1] += verb + (schedule.label(on) if how == "input" else _op_text(lowered, on))
     hint = (
-        "post each receive ahead of what its sender waits for, or give each direction a channel "
-        "of its own"
+        "post each receive before the op that its sender waits for, or give each direction a "
+        "separate channel"
     )
     if tables.waits:
         hint = (
@@ -92,9 +94,7 @@ def _find_hop(tables: Tables, op: int) -> Hop:
 
 
 def _find_awaited(tables: Tables, device: int) -> int:
-    """Return the send or receive that blocks a device: the first unfinished one it posted, or the
-    one it waits for.
-    """
+    """Return the send or receive that blocks a device: its first unfinished one, or an input's."""
     messages, head = tables.messages, int(tables.devices.head[device])
     if tables.devices.pending[device] > 0:
         while _has_ended(tables, head):
@@ -107,7 +107,7 @@ def _find_awaited(tables: Tables, device: int) -> int:
 
 
 def _has_ended(tables: Tables, op: int) -> bool:
-    """Return whether a send or receive has ended."""
+    """Return True if a send or receive has ended."""
     messages = tables.messages
     end = messages.arrive if tables.ops.kind[op] in RECEIVES else messages.send_end
     return bool(end[tables.ops.message[op]] >= 0)

@@ -1,6 +1,6 @@
 """The inner loop of the detailed model: device queues, messages and channels.
 
-Four work lists feed each other; a step empties a whole list and fills others::
+Each step empties one of these work lists and fills others::
 
       devices          sends and receives     at the head of         sends and receives
       that can run     just posted            their channels         that have ended
@@ -16,14 +16,14 @@ Four work lists feed each other; a step empties a whole list and fills others::
                                                          where bandwidth is shared
 
 ``start_transfers`` starts a message as soon as both its sides are opened (or its send alone, if
-eager). Without shared bandwidth the message's times follow at once, and its sides end. All times
-are maxima and sums of others, the same in whatever order they become known. Only where bandwidth is
-shared does order matter: there a message's bytes are a flow, flows have max-min fair rates
+eager). Without shared bandwidth the message's times follow directly, and its sides end. All times
+are maxima and sums of others, so the order in which they become known does not matter. It matters
+if bandwidth is shared: then a message's bytes are a flow, flows have max-min fair rates
 (progressive filling), and they are added and removed in order of time, once all other work is done.
 
 Numba compiles this source for arrays (see :mod:`ppsim.engine.detailed.tables`), CPython runs it
-over views of them. Passing all columns costs compiled code as much as several ops: so every step
-empties a whole work list, and unpacks its columns once.
+over views of them. For compiled code, passing all columns costs as much as several ops, so every
+step empties a whole work list and unpacks its columns once.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from ppsim.engine.detailed import bandwidth_kernel
 from ppsim.engine.detailed.bandwidth_kernel import add_flow, remove_flow
 from ppsim.engine.detailed.tables import Bandwidth, Tables
 
-COMPUTE, NOTHING, POST, STREAM = range(4)  # what a device does with an op
+COMPUTE, NOTHING, POST, STREAM = range(4)  # actions of a device on an op
 SEND, RECEIVE = range(2)  # the side of a message
 READY, POSTED, OPENED, ENDED, DEPARTED = range(5)  # the work lists
-# ops posted before the messages are advanced: few enough for caches, enough to drown a step's cost
+# ops posted before messages are advanced: few enough for caches, enough to hide a step's cost
 TOGETHER = 8
-ARRIVES, STARTS = range(2)  # what happens to a message's flow
-Event = tuple[float, int]  # a time, and a message with what happens to its flow
+ARRIVES, STARTS = range(2)  # kinds of events of a message's flow
+Event = tuple[float, int]  # a time, and a message encoded with the kind of event
 
 
 def run(tables: Tables) -> None:
     """Run every queue until it ends or blocks.
 
-    Messages are advanced before devices, while what was posted is in the caches.
+    Messages are advanced before devices, while posted ops are in the caches.
     """
     depth = tables.work.depth
     while True:
@@ -65,7 +65,7 @@ def run(tables: Tables) -> None:
 
 
 def run_shared(tables: Tables, bandwidth: Bandwidth) -> None:
-    """Run every queue as far as it goes where messages share bandwidth."""
+    """Run every queue until it ends or blocks, if messages share bandwidth."""
     depth = tables.work.depth
     route_of, ended = tables.messages.route, tables.work.ended
     events = [(0.0, 0) for _ in range(0)]
@@ -84,7 +84,7 @@ def run_shared(tables: Tables, bandwidth: Bandwidth) -> None:
             route = route_of[message]
             add_flow(bandwidth, message, tables.routes.path[route], tables.routes.size[route], now)
             push_arrivals(bandwidth, events)
-        # other arrivals are void: the rate has changed since
+        # other arrivals are out of date, as the rate has changed since
         elif now == bandwidth.flows[message].due:
             remove_flow(bandwidth, message, now)
             push_arrivals(bandwidth, events)
@@ -158,7 +158,7 @@ def advance_devices(tables: Tables) -> None:
                     break
             elif action == STREAM:
                 begin = max(now, stream[device])
-            if pending[device] == 0:  # posted at an earlier turn, and ended by now
+            if pending[device] == 0:  # posted earlier, and ended by now
                 pending[device] = -1
                 for op in range(first, last + 1):
                     end[op] = now

@@ -21,14 +21,14 @@ from ppsim.errors import Deadlock
 
 
 def execute(lowered: Lowered, costs: Costs, network: Network) -> Execution:
-    """Run lowered queues in order of time over a network.
+    """Return the execution of lowered queues over a network.
 
-    A device takes its queue in order. It waits for the input of a compute op; in ``blocking`` and
-    ``batched`` mode also for each send and receive. ``costs`` gives the compute ops' durations; its
-    ``comm`` is not used, the network's own alpha and beta are.
+    A device runs its queue in order. It waits for the input of a compute op, and in ``blocking``
+    and ``batched`` mode also for each send and receive. ``costs`` gives the compute ops' durations;
+    messages take the network's alpha and beta, not the ``comm`` of ``costs``.
 
     Raises:
-        Deadlock: devices wait for each other in a cycle; the message holds it.
+        Deadlock: devices wait for each other in a cycle, which the message describes.
         InvalidSchedule: sends and receives do not match (see
             :func:`ppsim.engine.lowering.matching.match_messages`).
     """
@@ -56,7 +56,7 @@ def execute(lowered: Lowered, costs: Costs, network: Network) -> Execution:
 
 
 def _find_shared(transfers: Transfers, network: Network) -> tuple[SharedBandwidth, ...]:
-    """Return the messages that shared each bandwidth; none in the simple model."""
+    """Return the messages that shared each bandwidth; empty in ``latency`` mode."""
     found = []
     for shared in network.shared if network.mode != "latency" else ():
         source, target, node = transfers.source, transfers.target, shared.node
@@ -88,7 +88,7 @@ def _build_transfers(tables: Tables, network: Network) -> Transfers:
 
 
 def _project_onto_compute(lowered: Lowered, tables: Tables, arrive: Floats) -> ComputeTable:
-    """Return the compute ops' own times."""
+    """Return the times of the compute ops, without sends and receives."""
     n, schedule = len(lowered.compute), lowered.schedule
     compute, place = (
         ComputeTable(np.empty(n), np.empty(n), np.empty(n, np.int32)),

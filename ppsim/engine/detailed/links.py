@@ -1,6 +1,4 @@
-"""Single links that differ from the rest: ``6-7=30`` (latency, both ways), ``0>3=0.1,25GB/s`` (one
-way, bandwidth).
-"""
+"""Changes of single links: ``6-7=30`` (latency, both ways), ``0>3=0.1,25GB/s`` (one way)."""
 
 from __future__ import annotations
 
@@ -25,9 +23,9 @@ class LinkChange:
 
     source: int  # a device
     target: int  # another device
-    both_ways: bool  # the link back is the same
+    both_ways: bool  # whether the link back is the same
     latency: float  # in the costs' unit
-    gb_per_s: float | None = None  # bandwidth in 10^9 bytes a second, or None for no limit
+    gb_per_s: float | None = None  # bandwidth in 10^9 bytes per second, or None for no limit
 
     @property
     def ways(self) -> list[tuple[int, int]]:
@@ -36,7 +34,7 @@ class LinkChange:
 
 
 def parse_link(text: str, devices: int) -> LinkChange:
-    """Parse one link (InputError: it is not one, or names a device that does not exist)."""
+    """Return the link that a text describes (InputError: not a link, or an unknown device)."""
     number = r"[0-9]*\.?[0-9]+(?:e-?[0-9]{1,3})?"
     match = re.fullmatch(
         rf"([0-9]{{1,9}})([->])([0-9]{{1,9}})=({number})(?:,({number})GB/s|,([a-z].*))?",
@@ -45,11 +43,11 @@ def parse_link(text: str, devices: int) -> LinkChange:
     if match is None:
         raise InputError(f"not a link: '{text[:40]}'", HINT)
     if match[6] and match[6] not in NAMED:
-        raise InputError(f"'{text[:40]}' has a link of no known name", f"one of {', '.join(NAMED)}")
+        raise InputError(f"unknown name of a link in '{text[:40]}'", f"one of {', '.join(NAMED)}")
     source, target = int(match[1]), int(match[3])
     if source == target or max(source, target) >= devices:
         raise InputError(
-            f"'{text[:40]}' joins no two of {devices} devices", f"two of 0 to {devices - 1}"
+            f"'{text[:40]}' does not join two of {devices} devices", f"two of 0 to {devices - 1}"
         )
     speed = NAMED[match[6]][1] if match[6] else None if match[5] is None else float(match[5])
     if speed == 0:
@@ -60,8 +58,10 @@ def parse_link(text: str, devices: int) -> LinkChange:
 def change_links(
     network: Network, devices: int, unit: str, changes: Sequence[LinkChange]
 ) -> Network:
-    """Return the network with these links changed (InputError: a bandwidth, and times have no unit
-    of time).
+    """Return the network with these links changed.
+
+    Raises:
+        InputError: a link has a bandwidth, and the costs have no unit of time.
     """
     if not changes:
         return network
@@ -75,11 +75,12 @@ def change_links(
 def change_latencies(
     comm: Value, devices: int, unit: str, changes: Sequence[LinkChange], message_bytes: float | None
 ) -> NDArray[np.float64]:
-    """Shape (devices, devices): latencies of messages in the simple model, with these links
-    changed.
+    """Return latencies of messages in the simple model with these links changed.
+
+    Shape (devices, devices).
 
     Raises:
-        InputError: a bandwidth, and no size of messages or no unit of time.
+        InputError: a link has a bandwidth, and messages have no size or costs no unit of time.
     """
     latency = _full_matrix(comm, devices)
     for change in changes:
@@ -87,7 +88,7 @@ def change_latencies(
         if change.gb_per_s is not None:
             if message_bytes is None:
                 raise InputError(
-                    "a bandwidth says nothing without the size of messages", "--message 32MiB"
+                    "a bandwidth has no effect without the size of messages", "--message 32MiB"
                 )
             extra = message_bytes / _bytes_per_unit(change, unit)
         for way in change.ways:
@@ -104,6 +105,6 @@ def _bytes_per_unit(change: LinkChange, unit: str) -> float:
         return np.inf
     if unit not in MICROSECONDS:
         raise InputError(
-            f"a bandwidth in GB/s needs times in a unit of time, and theirs is {unit}", "--unit ms"
+            f"a bandwidth in GB/s needs costs in a unit of time, not in {unit}", "--unit ms"
         )
     return change.gb_per_s * 1e3 * MICROSECONDS[unit]

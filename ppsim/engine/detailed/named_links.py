@@ -1,9 +1,8 @@
-"""Links by the names people use: latency in microseconds and GB/s in one direction, of one device
-or one card.
+"""Links by common name: latency in microseconds and GB/s in one direction, of one device or card.
 
-Bandwidths are the makers' figures, halved where they count both directions; PCIe as copies reach
-it. Latencies are of the size usual for NCCL and RCCL inside a node and over InfiniBand, and for TCP
-over Ethernet; none is measured here.
+Bandwidths are the vendors' figures, halved if they count both directions; that of PCIe is what
+copies reach. Latencies are typical of NCCL and RCCL inside a node and over InfiniBand, and of TCP
+over Ethernet; none was measured by ppsim.
 """
 
 NAMED: dict[str, tuple[float, float]] = {

@@ -1,4 +1,4 @@
-"""Project the detailed model's results onto the compute ops alone.
+"""Kernel that reads the compute ops' times off the detailed model's results.
 
 Plain Python over indexable sequences, so that numba can compile the same source.
 """
@@ -18,21 +18,20 @@ RECV_F, RECV_B = int(Kind.RECV_F), int(Kind.RECV_B)
 class ComputeTable(NamedTuple):
     """Columns that receive one entry per compute op."""
 
-    start: Floats  # its start
-    end: Floats  # its end
-    bound: Ids  # the compute op that set its start, -1 for none
+    start: Floats
+    end: Floats
+    bound: Ids  # the compute op that decided its start, -1 for none
 
 
 def project_onto_compute(
     offsets: Ints, ops: OpTable, arrive: Floats, producer: Ids, place: Ids, compute: ComputeTable
 ) -> None:
-    """Fill in the times of the compute ops; each is bound by the previous compute op, or by the
-    producer of its input.
+    """Write the times and bounds of the compute ops into ``compute``.
 
-    A receive bounds a start if its message arrived after the previous compute op ended, and no
-    later than the start. ``arrive`` has the end of each receive, ``producer`` the op whose result
-    each message carries, both of shape (messages,); ``place``, shape (ops,), is room for each op's
-    index among the compute ops, and ``compute`` receives the results.
+    An op is bound by the previous compute op, or by the producer of its input if the message
+    arrived after that op ended, and no later than the start. ``arrive`` has the end of each
+    receive, ``producer`` the op whose result each message carries, shape (messages,) each.
+    ``place``, shape (ops,), receives each op's index among the compute ops.
     """
     kind, pair, message_of, start, end, bound = (
         ops.kind,
@@ -51,9 +50,9 @@ def project_onto_compute(
         for op in range(offsets[device], offsets[device + 1]):
             if kind[op] >= COMPUTES:
                 continue
-            own = place[op]
-            compute.start[own] = start[op]
-            compute.end[own] = end[op]
+            index = place[op]
+            compute.start[index] = start[op]
+            compute.end[index] = end[op]
             cause = before
             by = bound[op]
             if by >= 0 and (kind[by] == RECV_F or kind[by] == RECV_B):
@@ -61,6 +60,6 @@ def project_onto_compute(
                 previous_end = compute.end[before] if before >= 0 else 0.0
                 if previous_end < arrive[message] <= start[op]:
                     cause = place[producer[message]]
-            compute.bound[own] = cause
+            compute.bound[index] = cause
             if pair[op] <= op:  # the second op of a pair has the bound of the first
-                before = own
+                before = index

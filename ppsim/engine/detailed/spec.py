@@ -1,4 +1,4 @@
-"""The network between devices: modes of messages, shared bandwidths, and the host time of calls."""
+"""The network between devices: modes of messages, shared bandwidth, and host time of calls."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ Value = float | NDArray[Any]
 class Host:
     """Host time per issued op, in the timeline's unit; sizes in bytes."""
 
-    # of a send, one number or one for each in the order of the queues, plus ``send_per_byte`` for
-    # each byte
+    # of a send, one number or one for each in the order of the queues
     send: Value = 0.0
-    send_per_byte: float = 0.0  # as above
-    receive: float = 0.0  # of a receive, plus ``receive_per_byte`` for each byte
-    receive_per_byte: float = 0.0  # as above
-    # between two actions of a device, one number or shape (ops of the lowered queues,), after each;
-    # a pair or a batch is one action
+    send_per_byte: float = 0.0  # further time of a send for each byte
+    receive: float = 0.0  # of a receive
+    receive_per_byte: float = 0.0  # further time of a receive for each byte
+    # between two actions of a device, one number or shape (ops of the lowered queues,), the gap
+    # after each op; a pair or a batch is one action
     gap: Value = 0.0
     preamble: float = 0.0  # before the first op of an iteration
     epilogue: float = 0.0  # after the last one
@@ -39,23 +38,24 @@ class Host:
 
 @dataclass(frozen=True)
 class Shared:
-    """Bandwidth that messages divide fairly: all that leave a group of devices, and apart from them
-    all that enter.
+    """Bandwidth that messages share fairly.
+
+    All messages that leave a group of devices share it, and separately all that enter.
     """
 
     capacity: float  # bytes per unit of time, in each direction
     # shape (P,), the group of each device: itself, its node, its network card
     group: NDArray[np.int64]
-    # shape (P,); where given, messages within a node do not use it
+    # shape (P,), the node of each device, within which messages do not use it; None for none
     node: NDArray[np.int64] | None = None
-    name: str = "card"  # what is shared, for pictures: ``card``, ``node`` or ``device``
+    name: str = "card"  # its name in pictures: ``card``, ``node`` or ``device``
 
     def __post_init__(self) -> None:
         _refuse_zero("the capacity of shared bandwidth", self.capacity)
         for groups in (self.group, *(() if self.node is None else (self.node,))):
             if groups.min(initial=0) < 0:
                 raise InputError(
-                    "a group of devices that share bandwidth has a number below zero",
+                    "a group of devices that share bandwidth has a negative number",
                     "count from 0",
                 )
 
@@ -67,7 +67,7 @@ class Collectives:
     unshard: Value = 0.0  # of UNSHARD; a later compute op of the stage waits for it
     reshard: Value = 0.0  # of RESHARD
     reduce_grad: Value = 0.0  # of REDUCE_GRAD; nothing but the end of the iteration waits for it
-    # they occupy the device; otherwise they run one after another in parallel with its compute ops
+    # whether they occupy the device; otherwise they run on a stream in parallel with compute ops
     blocking: bool = False
 
     def __post_init__(self) -> None:
@@ -76,30 +76,31 @@ class Collectives:
 
 @dataclass(frozen=True)
 class Network:
-    """Model of messages; times in the timeline's unit, sizes in bytes. The defaults are the simple
-    model.
+    """The model of messages; times in the timeline's unit, sizes in bytes.
+
+    The defaults are the simple model.
     """
 
-    # ``latency``: a message leaves when its op ends and occupies nobody. ``overlap``: it occupies
+    # ``latency``: a message leaves when its op ends, and occupies nothing. ``overlap``: it occupies
     # its channel; sends and receives are posted at their place in the queue, and an op waits for
-    # its input. ``blocking``: besides, a device does nothing else during each send and receive.
-    # ``batched``: as ``blocking``, but the ops of a batch go together
+    # its input. ``blocking``: in addition, a device is occupied by each send and receive.
+    # ``batched``: as ``blocking``, but the ops of a batch run together
     mode: str = "latency"
-    # what has one message at a time in ``overlap``, in the order posted on each device: ``message``
-    # (nothing; messages share their link), ``direction`` (of two devices), ``pair`` (both
-    # directions) or ``group`` (all messages of a device)
+    # what carries one message at a time in ``overlap``, in the order posted on each device:
+    # ``message`` (each message separately; messages share their link), ``direction`` (of two
+    # devices), ``pair`` (both directions) or ``group`` (all messages of a device)
     channel: str = "direction"
     alpha: Value = 0.0  # latency of a link, one number or shape (P, P), from device to device
-    beta: Value = np.inf  # bandwidth of a link, likewise, in bytes per unit of time
-    # up to this size a send needs no receive; likewise. Larger ones wait for it (rendezvous), and
-    # below zero all do
+    beta: Value = np.inf  # bandwidth of a link in bytes per unit of time, one number or (P, P)
+    # size up to which a send needs no receive, one number or (P, P). Larger messages wait for the
+    # receive (rendezvous); with a negative size all do
     eager_bytes: Value = -1.0
     # bytes of an activation or gradient, one number or shape (stages - 1,) by boundary
     message: Value = 0.0
-    late: float = 0.0  # added to a rendezvous whose receive is posted after its send
+    late: float = 0.0  # extra time of a rendezvous whose receive is posted after its send
     host: Host = field(default_factory=Host)  # costs of the host
     collectives: Collectives = field(default_factory=Collectives)  # durations of FSDP ops
-    shared: tuple[Shared, ...] = ()  # bandwidth that several links divide
+    shared: tuple[Shared, ...] = ()  # bandwidth that several links share
 
     def __post_init__(self) -> None:
         for name, allowed in (("mode", MODES), ("channel", CHANNELS)):

@@ -1,3 +1,3 @@
-"""Sends, receives and FSDP ops written out into the queues, and matched with each other."""
+"""Lowered queues: add sends, receives and FSDP ops to queues, and match them."""
 
 __all__ = ["fsdp", "lower", "matching"]

@@ -10,18 +10,17 @@ from numpy.typing import NDArray
 from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import NONE, Schedule
 
-TORCH_STAGES = 3  # that torch gathers at once
+TORCH_STAGES = 3  # number of stages that torch gathers at once
 
 
 def add_fsdp_ops(
     schedule: Schedule, unshard: int, reduce_grad: bool, waits: bool = False
 ) -> tuple[Schedule, NDArray[np.int64]]:
-    """Return the schedule with FSDP ops, and the op of the schedule each entry comes from, -1 for
-    an FSDP op.
+    """Return the schedule with FSDP ops, and the original op of each entry, -1 for an FSDP op.
 
     ``unshard`` stages of a device are gathered at once, 0 for no UNSHARD and RESHARD. REDUCE_GRAD
-    follows the last B or W that a device runs of a stage, whatever its microbatch, after the pair
-    when it is part of one; with ``waits`` a WAIT_REDUCE_GRAD follows that.
+    follows the last B or W of each stage on a device, or the pair that contains it. With ``waits``
+    a WAIT_REDUCE_GRAD follows.
     """
     source = np.arange(len(schedule), dtype=np.int64)
     if not unshard and not reduce_grad:
@@ -40,9 +39,7 @@ def _op(kind: Kind, stage: int) -> int:
 
 
 def _reductions(schedule: Schedule, part: slice, waits: bool) -> Iterator[tuple[int, int]]:
-    """Yield the place in the queue where each stage's gradients are complete, and the op that
-    reduces them.
-    """
+    """Yield REDUCE_GRADs with their places in the queue, after each stage's last gradient."""
     kind, stage = schedule.kind[part], schedule.stage[part]
     finishing = (kind == Kind.B) | (kind == Kind.W)
     lasts = sorted(
@@ -57,11 +54,12 @@ def _reductions(schedule: Schedule, part: slice, waits: bool) -> Iterator[tuple[
 
 
 def _gathers(schedule: Schedule, part: slice, count: int) -> Iterator[tuple[int, int]]:
-    """Yield an UNSHARD of each of the next ``count`` stages that the queue uses, a RESHARD of the
-    others, op by op.
+    """Yield UNSHARDs of the next ``count`` stages that the queue uses, and RESHARDs of others.
+
+    Each comes with its place in the queue.
     """
     ahead = _next_stages(schedule, part, count)
-    active: set[int] = set()  # torch frees in the order of such a set
+    active: set[int] = set()  # torch frees in the iteration order of such a set
     for place, coming in ahead:
         for stage in [s for s in active if s not in coming]:
             active.remove(stage)
@@ -74,10 +72,9 @@ def _gathers(schedule: Schedule, part: slice, count: int) -> Iterator[tuple[int,
 
 
 def _next_stages(schedule: Schedule, part: slice, count: int) -> list[tuple[int, list[int]]]:
-    """Return each op or pair, by place in the queue, with the next ``count`` distinct stages from
-    there on.
+    """Return the place of each op or pair, with the next ``count`` distinct stages from there on.
 
-    A pair adds both of its stages, even where that makes ``count`` + 1.
+    A pair adds both its stages, even if that makes ``count`` + 1.
     """
     stage, pair = schedule.stage[part].tolist(), (schedule.pair[part] - part.start).tolist()
     coming: list[tuple[int, int]] = []  # place of next use and stage, soonest first

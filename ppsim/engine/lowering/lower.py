@@ -1,6 +1,4 @@
-"""Lower queues of compute ops: write out their sends and receives; then defer some, add waits,
-batch neighbours.
-"""
+"""Lower queues of compute ops: add sends and receives, defer receives, add waits, batch."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from ppsim.engine.lowering.orders import (
 )
 from ppsim.errors import InputError
 
-BESIDE_COPIES = (
+HINT_FOR_COPIES = (
     "messages that take a latency: in a queue with sends and receives a copy would "
     "hold up the ops behind it"
 )
@@ -44,27 +42,30 @@ def lower(
     unshard: int = 0,
     reduce_grad: bool = False,
 ) -> Lowered:
-    """Return the queues of a schedule with sends and receives. A send follows the op that produces
-    its message.
+    """Return the queues of a schedule with sends and receives.
+
+    A send follows the op that makes its message; ``order`` decides when receives are posted:
+
+    - ``early``: when the awaited op ends in a run with t_F = t_I = t_W = 1 and t_B = 2.
+    - ``even-first``: the same, but of devices that send at the same time, even ones send before odd
+      ones.
+    - ``torch``: as in torch.distributed.pipelining 2.13, when its sweep over the devices passes the
+      awaited op.
+    - ``torch-2.15``: the same with the waits of torch 2.15: WAIT_SEND_F after the backward of its
+      microbatch, WAIT_SEND_B at the end of the queue, WAIT_REDUCE_GRAD after each REDUCE_GRAD.
+    - ``deferred``: torch's ``defer_pp_recv``, as late as possible, on the lower device of a link
+      before its sends. As in torch, it can break the order of messages, and hangs 1F1B, zero bubble
+      and interleaved schedules if both directions of two devices share a queue, as in NCCL
+      communicators of torch 2.13.
+    - ``prefetch:K``: K receives of a link before the one that is needed, in the order of messages.
+      With K of 1 or more it may hang like ``deferred``.
 
     Args:
         schedule: compute ops only.
-        order: when a receive is posted.
-            ``early``: the moment the awaited op ends in a run with t_F = t_I = t_W = 1, t_B = 2.
-            ``even-first``: the same; where two devices send at one moment, even devices send before
-            odd ones. ``torch``: as torch.distributed.pipelining 2.13 does, when its sweep over the
-            devices passes the awaited op. ``torch-2.15``: the same with the waits that torch 2.15
-            asks for: WAIT_SEND_F after the backward of its microbatch, WAIT_SEND_B at the end of
-            the queue, WAIT_REDUCE_GRAD after each REDUCE_GRAD. ``deferred``: torch's
-            ``defer_pp_recv``: as late as possible, on the lower device of a link before its sends.
-            It can break the order of messages, as in torch, and hangs 1F1B, zero bubble and
-            interleaved schedules where both directions of two devices share a queue, as in NCCL
-            communicators of torch 2.13. ``prefetch:K``: K receives of a link before the one that is
-            needed; the order of messages holds. With K of 1 or more it may hang as ``deferred``
-            does.
+        order: the order of receives, see above.
         batch: post neighbouring comm ops together.
-        unshard: FSDP stages gathered at once, counting those ahead; torch uses 3. 0 for no FSDP
-            ops.
+        unshard: number of stages that FSDP gathers at once, including those ahead; torch uses 3. 0
+            for no FSDP ops.
         reduce_grad: add REDUCE_GRAD after the last backward of each stage.
 
     Raises:
@@ -77,7 +78,7 @@ def lower(
             f"unknown order '{order[:40]}' of sends and receives",
             f"one of {', '.join(ORDERS)}, K of up to 9 digits",
         )
-    refuse_lanes(schedule, "one queue of ops, sends and receives per device", hint=BESIDE_COPIES)
+    refuse_lanes(schedule, "one queue of ops, sends and receives per device", hint=HINT_FOR_COPIES)
     queues, source = fsdp.add_fsdp_ops(schedule, unshard, reduce_grad, waits=order == "torch-2.15")
     consumer = np.flatnonzero(schedule.crosses)
     lowering = Lowering(
@@ -98,19 +99,20 @@ def lower(
 
 
 def keep_posted(posted: Schedule, compute: Schedule, *, batch: bool = False) -> Lowered:
-    """Return queues that already have sends and receives; ``batch`` posts neighbouring ones
-    together.
+    """Return queues that already have sends and receives as lowered queues.
+
+    ``batch`` posts neighbouring ones together.
 
     Raises:
         InputError: a schedule with several streams, or one that feeds results back.
     """
-    refuse_lanes(compute, "one queue of ops, sends and receives per device", hint=BESIDE_COPIES)
+    refuse_lanes(compute, "one queue of ops, sends and receives per device", hint=HINT_FOR_COPIES)
     alone = np.full(len(posted), NONE, np.int32)
     return Lowered(posted, compute, number_batches(posted) if batch else alone)
 
 
 def _merge(lowering: Lowering, keys: Keys) -> Lowered:
-    """Merge local ops, sends and receives into one queue per device."""
+    """Return the queues with local ops, sends and receives merged by their keys."""
     compute, queues, _, producer, consumer = lowering
     forward = compute.kind[consumer] == Kind.F
     device = np.concatenate([queues.device, compute.device[producer], compute.device[consumer]])
@@ -153,9 +155,7 @@ def _merge(lowering: Lowering, keys: Keys) -> Lowered:
 
 
 def defer_receives(lowered: Lowered) -> Lowered:
-    """Move receives as late as torch 2.13's ``_defer_recv_ops`` moves them, from torch's own
-    order.
-    """
+    """Return queues in torch's order with receives as late as torch 2.13's ``_defer_recv_ops``."""
     schedule = lowered.schedule
     columns = (schedule.kind, schedule.stage, schedule.microbatch, schedule.pair, lowered.peer())
     kind, stage, microbatch, pair, peer = (column.tolist() for column in columns)
@@ -183,18 +183,20 @@ def defer_receives(lowered: Lowered) -> Lowered:
 
 
 def wait_for_sends(lowered: Lowered) -> Lowered:
-    """Add a wait for each send where torch 2.15 puts it: an activation is kept until its microbatch
-    comes back.
+    """Return queues with a wait for each send, at the places of torch 2.15.
+
+    An activation is kept until the backward of its microbatch.
     """
     schedule = lowered.schedule
     kind = schedule.kind
     forward, gradient = np.flatnonzero(kind == Kind.SEND_F), np.flatnonzero(kind == Kind.SEND_B)
     back = np.flatnonzero(mask(BACKWARDS)[kind])
     cell = schedule.stage.astype(np.int64) * schedule.n_microbatches + schedule.microbatch
-    comes_back = np.zeros(schedule.n_stages * schedule.n_microbatches, np.int64)
-    comes_back[cell[back]] = np.maximum(back, schedule.pair[back]) + 1
-    last = schedule.offsets[1:][schedule.device]  # where nothing comes back
-    until = np.where(comes_back[cell[forward]] > 0, comes_back[cell[forward]], last[forward])
+    after_backward = np.zeros(schedule.n_stages * schedule.n_microbatches, np.int64)
+    after_backward[cell[back]] = np.maximum(back, schedule.pair[back]) + 1
+    last = schedule.offsets[1:][schedule.device]  # if there is no backward
+    place = after_backward[cell[forward]]
+    until = np.where(place > 0, place, last[forward])
     where = np.concatenate([until, last[gradient]])
     sends = np.concatenate([forward, gradient])
     wait = np.where(kind[sends] == Kind.SEND_F, Kind.WAIT_SEND_F, Kind.WAIT_SEND_B)
@@ -204,7 +206,7 @@ def wait_for_sends(lowered: Lowered) -> Lowered:
 
 
 def number_batches(schedule: Schedule) -> Ids:
-    """Number each run of two or more neighbouring comm ops of a queue; -1 for other ops."""
+    """Return the number of each op's run of two or more neighbouring comm ops, -1 for none."""
     run = np.cumsum(~schedule.follows_message) - 1
     long = np.bincount(run) > 1
     return np.where(long, np.cumsum(long) - 1, NONE)[run].astype(np.int32)

@@ -1,5 +1,4 @@
-"""The loops of lowering: the turns at which torch takes ops, and the merging of messages into
-queues.
+"""Kernels of lowering: torch's sweep over the devices, and merging messages into queues.
 
 Plain Python over indexable sequences, so that numba can compile the same source.
 """
@@ -17,27 +16,25 @@ from ppsim.core.waiting import UNKNOWN, wait_code, waiting_device
 def sweep(
     offsets: Ints, need: Ints, pair: Ids, turn: Ints, head: Ints, ready: Ints, waiter: Ints
 ) -> None:
-    """Find the turn of each op in sweeps over the devices, lowest first, that take one ready op, or
-    pair, of each.
+    """Write the turn of each op in sweeps over the devices that take one ready op or pair of each.
 
-    Sweep k comes to device d at turn k x devices + d. So an op's turn is the first of its device
-    after the turns of the op before it and of the op it needs (-1 for none, -2 for one that no
-    device runs), in whatever order these become known. ``turn`` is ``UNKNOWN`` everywhere and
-    receives the turn of each op that can run, before that the code of a device that waits for it
-    (see :mod:`ppsim.core.waiting`); ``head``, where each queue begins, the first op that cannot
-    run. ``ready`` is a stack of all devices, ``waiter`` room for the chain of devices that wait for
-    an op.
+    Sweep k reaches device d at turn k x devices + d. So an op's turn is the first of its device
+    after the turns of the op before it and of the op ``need`` (-1 for none, -2 for one that no
+    device runs). ``turn`` is ``UNKNOWN`` at first, and receives the turn of each op that can run;
+    before that it may have the code of a device that waits for the op (:mod:`ppsim.core.waiting`).
+    ``head`` has the start of each queue, and receives the first op that cannot run. ``ready`` is a
+    stack of all devices; ``waiter`` receives the chain of devices that wait for an op.
     """
     devices = len(head)
     depth = devices
     while depth > 0:
         depth -= 1
         device = ready[depth]
-        op = head[device]  # the next to run: an op, or the first of a pair
+        op = head[device]  # the next op to run, or the first of a pair
         stop = offsets[device + 1]
         now = turn[op - 1] + devices if op > offsets[device] else device
         awaited = -1
-        after = op  # the op, or the pair's second one, whose input is looked for
+        after = op  # the op whose input is checked: ``op``, or the second one of its pair
         while after < stop:
             needed = need[after]
             if needed != -1:
@@ -68,17 +65,15 @@ def sweep(
 
 def merge(
     offsets: Ints,  # of the queues
-    local: NDArray[Any],  # key of each op; it never falls along a queue
-    sides: Ints,  # numbers of the sends and receives, in the order they are issued
-    device_of: Ids,  # the device of each of them
-    when: NDArray[Any],  # its key
-    head: Ints,  # where each device's queue begins
-    tail: Ints,  # where it begins with the messages in it
-    entry: Ints,  # receives, place by place, the number of an op or of a send or receive
+    local: NDArray[Any],  # key of each op, ascending in a queue
+    sides: Ints,  # numbers of the sends and receives, in the order of issue
+    device_of: Ids,  # the device of each send or receive
+    when: NDArray[Any],  # the key of each send or receive
+    head: Ints,  # start of each device's queue
+    tail: Ints,  # start of each device's merged queue
+    entry: Ints,  # receives the number of the op, send or receive at each place
 ) -> None:
-    """Merge sends and receives into their devices' queues, each before the first op with a key that
-    is not smaller.
-    """
+    """Merge sends and receives into queues, each before the first op with at least its key."""
     for at in range(len(sides)):
         device = device_of[at]
         key = when[at]

@@ -1,6 +1,4 @@
-"""Match sends with receives in lowered queues, and messages with the ops that produce and consume
-them.
-"""
+"""Match sends with receives in lowered queues, and messages with their producers and consumers."""
 
 from __future__ import annotations
 
@@ -16,14 +14,12 @@ from ppsim.engine.lowering.matching_kernel import Matching, Place, Queues, Route
 
 
 def match_messages(lowered: Lowered) -> Matching:
-    """Match the k-th send of each directed pair of devices with its k-th receive, and messages with
-    ops.
+    """Return the messages of lowered queues: the k-th send of a link matches its k-th receive.
 
     Raises:
-        Deadlock: a compute op waits for a later one of its own device, or for one that no device
-            runs.
-        InvalidSchedule: a message without its send or receive, without its op or sent before it, or
-            messages of one link received in another order than sent.
+        Deadlock: a compute op waits for a later op of its device, or for one that does not run.
+        InvalidSchedule: a send or receive is missing, a message has no op or is sent before its op,
+            or messages of one link are received in another order than sent.
     """
     schedule = lowered.schedule
     sends, receives = (
@@ -70,10 +66,9 @@ def find_routes(placement: Placement) -> Routes:
 
 
 def find_places(schedule: Schedule) -> Place:
-    """Return the kernel's tables of what each op produces, needs, sends and receives.
+    """Return the kernel's tables of the results that ops make, need, send and receive.
 
-    Places of results follow :attr:`Schedule.results`; the receives of activations and of gradients
-    have as many again.
+    The places of results are those of :attr:`Schedule.results`; the places of receives follow them.
     """
     S = schedule.n_stages
     gives, needs, results = schedule.results

@@ -1,4 +1,4 @@
-"""Find the fault in lowered queues whose messages and ops do not match."""
+"""Refuse lowered queues whose messages and ops do not match, with their first fault."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ Ints = NDArray[np.int64]
 
 
 def refuse_disorder(compute: Schedule) -> None:
-    """Raise Deadlock if an op waits for a later op of its device, or for one that no device
-    runs.
-    """
-    own = np.arange(len(compute), dtype=np.int32)
-    own[compute.second_of_pairs] -= 1
+    """Raise Deadlock if an op waits for a later op of its device, or for one that does not run."""
+    place = np.arange(len(compute), dtype=np.int32)
+    place[compute.second_of_pairs] -= 1
     need = compute.dependency
-    later = (need >= own) & ~compute.crosses
+    later = (need >= place) & ~compute.crosses
     if later.any() or (need < NONE).any():
         simulate(compute, costs_for(compute))
 
@@ -39,31 +37,28 @@ def refuse(lowered: Lowered) -> NoReturn:
     _refuse_early_sends(schedule, compute, sends)
     _refuse_repeated(schedule, compute)
     raise InvalidSchedule(
-        f"{schedule.name}: its sends and receives do not fit the devices that its stages are on",
-        "put a send on the device of the op whose result it carries, a receive on that of the op "
-        "that needs it",
+        f"{schedule.name}: some sends or receives are not on the devices of their stages",
+        "put a send on the device of the op whose result it carries, and a receive on the device "
+        "of the op that needs it",
     )
 
 
 def _refuse_repeated(schedule: Schedule, compute: Ints) -> None:
-    """Refuse a compute op that is there twice: two would share one input."""
-    own = (
-        schedule.kind[compute] * np.int64(schedule.n_stages) + schedule.stage[compute]
-    ) * schedule.n_microbatches
-    _, first, count = np.unique(
-        own + schedule.microbatch[compute], return_index=True, return_counts=True
-    )
+    """Refuse a compute op that occurs twice, as both would use the same input."""
+    row = schedule.kind[compute] * np.int64(schedule.n_stages) + schedule.stage[compute]
+    cell = row * schedule.n_microbatches + schedule.microbatch[compute]
+    _, first, count = np.unique(cell, return_index=True, return_counts=True)
     if (count > 1).any():
         op = int(compute[first[count > 1].min()])
         raise InvalidSchedule(
-            f"{schedule.name}: {schedule.label(op)} is there more than once", "keep one of them"
+            f"{schedule.name}: {schedule.label(op)} occurs more than once", "keep one of them"
         )
 
 
 def _refuse_unmatched(
     schedule: Schedule, peer: NDArray[np.int32], sends: Ints, receives: Ints
 ) -> None:
-    """Refuse a k-th send from a device to another that does not match the k-th receive there."""
+    """Refuse queues in which the k-th send of a link does not match its k-th receive."""
     devices = schedule.n_devices
     outward = schedule.device[sends].astype(np.int64) * devices + peer[sends]
     inward = peer[receives].astype(np.int64) * devices + schedule.device[receives]
@@ -92,9 +87,9 @@ def _refuse_unmatched(
     if mixed.any():
         send, receive = (int(side[np.flatnonzero(mixed)[0]]) for side in (left, right))
         raise InvalidSchedule(
-            f"{schedule.name}: {schedule.label(send)} on device {schedule.device[send]} meets "
-            f"{schedule.label(receive)} on device {schedule.device[receive]}: messages carry no "
-            f"tags",
+            f"{schedule.name}: {schedule.label(send)} on device {schedule.device[send]} would be "
+            f"matched with {schedule.label(receive)} on device {schedule.device[receive]}, as "
+            f"messages carry no tags",
             "post the receives of a link in the order of its sends",
         )
 

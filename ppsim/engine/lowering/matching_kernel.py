@@ -27,26 +27,25 @@ class Queues(NamedTuple):
 
 
 class Routes(NamedTuple):
-    """The routes of a placement: each one stage boundary in one direction, in one replica of the
-    model.
+    """The routes of a placement: a stage boundary in one direction, in one replica of the model.
 
     Route ``(2 x replica + direction) x boundaries + boundary`` joins stages ``boundary`` and
     ``boundary + 1``; forward is direction 0.
     """
 
-    source: Ids  # shape (routes,), the device that messages leave
-    target: Ids  # shape (routes,), the device that they reach
+    source: Ids  # shape (routes,), the sending device
+    target: Ids  # shape (routes,), the receiving device
     link: Ints  # shape (routes,), a number for each pair of source and target
     boundaries: int  # stages - 1
 
 
 class Place(NamedTuple):
-    """Indices of the kernel's table, per kind and stage, for microbatch 0; ``nothing`` for none."""
+    """Indices into the kernel's table by kind and stage, for microbatch 0; ``nothing`` for none."""
 
-    keeps: Ints  # the place of the op itself: of the one that makes a result, or receives it
-    takes: Ints  # the place of the op that makes the result which this one works on, or sends
-    # the place of the next stage's op that works on the message of this one; the receive there has
-    # its place ``nothing / 2`` further on
+    keeps: Ints  # the place of an op that makes a result, or receives it
+    takes: Ints  # the place of the op that makes the result that this op uses, or sends
+    # the place of the next stage's op that uses the message of this op; the place of the receive
+    # there is ``nothing / 2`` further
     consumer: Ints
     route: Ints  # the route of a send in the first replica, -1 for none
     stages: int  # stages of the model
@@ -54,7 +53,7 @@ class Place(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room for the kernel's own notes, -1 everywhere at first."""
+    """The kernel's working arrays, -1 everywhere at first."""
 
     at: Ids  # the op at each place
     gather: Ids  # per stage, the latest UNSHARD
@@ -62,9 +61,7 @@ class Scratch(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """The ops of each message: indices into the lowered queues; messages in the order of their
-    sends.
-    """
+    """The ops of each message, as indices into the lowered queues; messages in order of sends."""
 
     message: Ids  # shape (ops,), the message that an op sends, receives or consumes, -1 for none
     # shape (ops,), the UNSHARD that a compute op needs, -1 for none; empty without UNSHARDs
@@ -73,15 +70,13 @@ class Matching(NamedTuple):
     send: Ints  # shape (messages,)
     receive: Ids  # shape (messages,)
     producer: Ids  # shape (messages,), the op whose result it carries
-    consumer: Ids  # shape (messages,), the op that works on it, -1 for none
+    consumer: Ids  # shape (messages,), the op that uses it, -1 for none
 
 
 def match(
     queues: Queues, routes: Routes, place: Place, scratch: Scratch, matching: Matching
 ) -> int:
-    """Fill in ``matching``; return ``FAULT``, or the number of ops with a local input that comes
-    later in their queue.
-    """
+    """Fill in ``matching``; return ``FAULT``, or the number of ops with a late local input."""
     index_ops(queues, place, scratch)
     late, inputs = match_inputs(queues, place, scratch, matching)
     if match_sends(queues, routes, place, scratch, matching) != inputs:
@@ -90,7 +85,7 @@ def match(
 
 
 def index_ops(queues: Queues, place: Place, scratch: Scratch) -> None:
-    """Note the op at each place."""
+    """Write the op at each place into ``scratch``."""
     kind, stage, microbatch, keeps, at = (
         queues.kind,
         queues.stage,
@@ -100,16 +95,17 @@ def index_ops(queues: Queues, place: Place, scratch: Scratch) -> None:
     )
     for op in range(len(kind)):
         if kind[op] < MESSAGES_END:
-            own = keeps[kind[op] * place.stages + stage[op]]
-            if own < place.nothing:
-                at[own + microbatch[op]] = op
+            first = keeps[kind[op] * place.stages + stage[op]]
+            if first < place.nothing:
+                at[first + microbatch[op]] = op
 
 
 def match_inputs(
     queues: Queues, place: Place, scratch: Scratch, matching: Matching
 ) -> tuple[int, int]:
-    """Match compute ops with their UNSHARDs and count their inputs: local ones that are late or
-    missing, and remote.
+    """Match compute ops with their UNSHARDs, and count their inputs.
+
+    Return the number of local inputs that are late or missing, and of remote inputs.
     """
     kind, stage, microbatch, pair, takes = (
         queues.kind,
@@ -166,8 +162,8 @@ def match_sends(
                 routes.source[route] != device
                 or receive < offsets[target]
                 or receive >= offsets[target + 1]
-                # a device that holds a stage in both replicas sends it by two routes: the receive
-                # is on one
+                # a device with a stage of both replicas has two routes for it; the receive is on
+                # one of them
             ):
                 route += replica
                 target = routes.target[route]

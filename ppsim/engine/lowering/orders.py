@@ -1,10 +1,9 @@
-"""The orders of sends and receives among the ops of their devices, as keys by which they are
-merged.
+"""Orders of sends and receives among the ops of their devices, as keys by which they are merged.
 
 ``order_by_time`` (early, even-first) and ``order_as_torch`` put all ops and messages of all devices
-in one sequence, which is then cut into queues. Such queues cannot deadlock in any mode: when an
-entry is the first unfinished one of the sequence, everything before it is done on both of its
-devices. ``order_prefetched`` and ``defer_receives`` move receives only: their orders may hang where
+in one sequence, which is then divided into queues. Such queues cannot deadlock in any mode: when an
+entry is the first unfinished one of the sequence, everything before it has finished on both of its
+devices. ``order_prefetched`` and ``defer_receives`` move receives only. Their orders may hang if
 both directions of two devices share one queue (``ppsim.inputs.check.queues``).
 """
 
@@ -31,8 +30,7 @@ class Lowering(NamedTuple):
 
     compute: Schedule  # the schedule, compute ops only
     queues: Schedule  # the same with FSDP ops
-    # shape (ops of ``queues``,), the op of ``compute`` that each comes from, -1 for an FSDP op
-    source: Ints
+    source: Ints  # shape (ops of ``queues``,), the same op in ``compute``, -1 for an FSDP op
     producer: Ints  # shape (messages,), the op of ``compute`` whose result each message carries
     consumer: Ints  # shape (messages,), the op that needs it
 
@@ -45,27 +43,27 @@ class Lowering(NamedTuple):
 class Keys(NamedTuple):
     """The order of sends and receives among the ops of their device."""
 
-    local: NDArray[Any]  # shape (local ops,), the key of each op; it never falls along a queue
-    # shape (2 x messages,), numbers of the sends, then of the receives, in the order they are
-    # issued
+    local: NDArray[Any]  # shape (local ops,), the key of each op, ascending in a queue
+    # shape (2 x messages,), numbers of sends and receives in the order of issue; the receive of
+    # message m is messages + m
     sides: Ints
-    # shape (2 x messages,), the key of each of them: it is put before the first op whose key is not
-    # less
+    # shape (2 x messages,), the key of each of them; it is inserted before the first op with at
+    # least this key
     side_keys: NDArray[Any]
 
 
 def order_by_time(lowering: Lowering, *, even_first: bool) -> Keys:
-    """Order ops and messages by time, messages first at one time, so that no op holds up a receive
-    (Deadlock: no end).
+    """Return keys that order ops and messages by time, messages first at the same time.
 
-    With ``even_first``, at one time even devices send before odd ones.
+    So no op delays a receive. With ``even_first``, even devices send before odd ones at the same
+    time. Raises Deadlock if the schedule cannot finish.
     """
     queues, compute, producer = lowering.queues, lowering.compute, lowering.producer
     timeline = simulate(compute, costs_for(compute, per="stage"))
     start, end = np.zeros(len(queues)), np.zeros(len(queues))
     start[lowering.position] = timeline.start
     end[lowering.position] = timeline.end
-    for device in range(queues.n_devices):  # an FSDP op is at the end of the compute op before it
+    for device in range(queues.n_devices):  # an FSDP op starts when the op before it ends
         part = queues.queue(device)
         latest = np.maximum.accumulate(end[part])
         start[part] = np.where(lowering.source[part] < 0, latest, start[part])
@@ -74,8 +72,9 @@ def order_by_time(lowering: Lowering, *, even_first: bool) -> Keys:
 
 
 def order_as_torch(lowering: Lowering) -> Keys:
-    """Order ops by the turn of torch's sweep over the devices; messages follow at once (Deadlock:
-    it cannot finish).
+    """Return keys that order ops by torch's sweep over the devices; messages follow directly.
+
+    Raises Deadlock if the schedule cannot finish.
     """
     queues, compute, position = lowering.queues, lowering.compute, lowering.position
     need = np.full(len(queues), NONE, np.int64)
@@ -105,11 +104,10 @@ def order_as_torch(lowering: Lowering) -> Keys:
 
 
 def order_prefetched(lowering: Lowering, ahead: int) -> Keys:
-    """Order by place in the queue: a receive is before the op that needs it, or ``ahead`` receives
-    of its link earlier.
+    """Return keys that put each receive before its op, or ``ahead`` receives of its link earlier.
 
-    A receive is never after a later one of its link, even where that one is needed first. A
-    schedule that cannot finish raises Deadlock.
+    Receives of a link stay in order, even if a later one is needed first. Raises Deadlock if the
+    schedule cannot finish.
     """
     queues, compute, producer, consumer = (
         lowering.queues,
@@ -136,9 +134,7 @@ def order_prefetched(lowering: Lowering, ahead: int) -> Keys:
 
 
 def _issue_together(local: NDArray[Any], when: NDArray[Any], rank: Ints) -> Keys:
-    """Return keys that issue both sides of each message together, by the time they are sent and by
-    rank.
-    """
+    """Return keys that issue both sides of each message together, by time and then by rank."""
     order = np.argsort(rank, kind="stable")
     order = order[np.argsort(when[order], kind="stable")]
     return Keys(

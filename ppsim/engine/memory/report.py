@@ -1,6 +1,4 @@
-"""The report of ``ppsim memory``: bars over time, devices that exceed a cap and when, and the same
-as one object.
-"""
+"""The report of ``ppsim memory``: bars over time, devices over a cap, the JSON object."""
 
 from __future__ import annotations
 
@@ -25,20 +23,19 @@ ASCII_LEVELS = " .:-=+*#@"
 class MemoryReport:
     """Memory of one timeline."""
 
-    timeline: Timeline  # the timeline
-    model: MemoryModel  # the memory model of its stages
+    timeline: Timeline
+    model: MemoryModel  # of the stages
     curve: Curve  # each device's memory over time
-    peaks: list[Peak]  # each device's peak
-    # the most a device may hold: one number, one for each device, or None
-    cap: float | tuple[float, ...] | None = None
-    # with data-parallel replicas of different microbatches: the number of this one, and the peak of
-    # each device of each, shape (replicas, devices)
+    peaks: list[Peak]  # by device
+    cap: float | tuple[float, ...] | None = None  # memory cap of all devices, or of each
+    # with data-parallel replicas of different microbatches: the number of this replica, and the
+    # peaks of all devices, shape (replicas, devices)
     replica: int | None = None
     peaks_of_replicas: NDArray[np.float64] | None = None
 
     @property
     def fullest(self) -> Peak:
-        """The largest peak of all devices."""
+        """The largest peak of any device."""
         return max(self.peaks, key=lambda peak: peak.value)
 
     @property
@@ -55,56 +52,54 @@ class MemoryReport:
 
     @property
     def common_cap(self) -> float | None:
-        """The cap that all devices share; None if caps differ."""
+        """The cap of all devices; None if caps differ, or without a cap."""
         return None if isinstance(self.cap, tuple) else self.cap
 
     @property
     def device_caps(self) -> tuple[float, ...]:
-        """The cap of each device where they have different ones; empty where they share one."""
+        """The cap of each device if caps differ; else empty."""
         return self.cap if isinstance(self.cap, tuple) else ()
 
     @property
     def least_spare(self) -> tuple[float, Peak]:
-        """The smallest free memory of a device below its cap, negative above it, and that device's
-        peak.
-        """
+        """The smallest margin of a device below its cap, negative above it, and its peak."""
         return min(
             ((self.cap_of(p.device) - p.value, p) for p in self.peaks),
             key=lambda pair: pair[0],
         )
 
     def label(self, op: int) -> str:
-        """Return the op's text form, or words for the time before the first op."""
+        """Return an op's label, or ``the start`` for the time before the first op."""
         return "the start" if op == NONE else self.timeline.schedule.label(op)
 
 
 @dataclass(frozen=True)
 class Excess:
-    """The first time that a device exceeds the cap, the op that runs then, and the excess of its
-    peak.
-    """
+    """A device that exceeds its cap."""
 
     device: int
-    time: float
-    op: int
-    excess: float
+    time: float  # at which it first exceeds the cap
+    op: int  # the op that runs then
+    excess: float  # of its peak over the cap
 
 
 def report(
     timeline: Timeline, model: MemoryModel, cap: float | tuple[float, ...] | None = None
 ) -> MemoryReport:
-    """Compute the curves and peaks of a timeline."""
+    """Return the memory report of a timeline."""
     return MemoryReport(timeline, model, curves(timeline, model), peaks(timeline, model), cap)
 
 
 def report_replicas(
     runs: Iterable[tuple[Timeline, MemoryModel]], cap: float | tuple[float, ...] | None = None
 ) -> MemoryReport:
-    """Report the replica nearest to its cap, or furthest above it, without a cap the fullest.
+    """Return the report of the replica nearest to, or furthest above, its cap.
+
+    Without a cap, it is the fullest replica.
 
     Args:
-        runs: the timeline of each data-parallel replica, with what its stages hold.
-        cap: the most a device may hold.
+        runs: the timeline and memory model of each data-parallel replica.
+        cap: the memory cap of all devices, or of each.
     """
     found = list[MemoryReport]()
     for timeline, model in runs:
@@ -116,7 +111,7 @@ def report_replicas(
 
 
 def find_excess(report: MemoryReport, peak: Peak) -> Excess:
-    """Find when the device of a peak above the cap first exceeds it."""
+    """Return the first time at which the device of a peak exceeds its cap, and the excess."""
     cap = report.cap_of(peak.device)
     time, value = steps(report.curve, peak.device)
     first = float(time[np.argmax(value > cap)])
@@ -124,9 +119,7 @@ def find_excess(report: MemoryReport, peak: Peak) -> Excess:
 
 
 def columns(curve: Curve, device: int, span: float, count: int) -> NDArray[np.float64]:
-    """Return the most that a device holds in each of ``count`` equal parts of the time up to
-    ``span``.
-    """
+    """Return a device's largest value in each of ``count`` equal parts of the time to ``span``."""
     time, value = steps(curve, device)
     edges = np.linspace(0, span, count + 1)
     first = np.maximum(np.searchsorted(time, edges[:-1] * (1 + 1e-12), "right") - 1, 0)
@@ -135,10 +128,9 @@ def columns(curve: Curve, device: int, span: float, count: int) -> NDArray[np.fl
 
 
 def bars(curve: Curve, device: int, span: float, count: int, levels: str = LEVELS) -> str:
-    """Draw a device's curve in ``count`` columns, as high as its maximum in that time; full height
-    is the largest peak.
+    """Return a device's curve as ``count`` characters, each for the largest value in its time.
 
-    ``levels`` are the signs of the heights, from none to full.
+    ``levels`` are the characters from 0 to the largest peak of all devices.
     """
     share = columns(curve, device, span, count) / (curve.peak.max() or 1.0)
     return "".join(levels[int(n)] for n in np.ceil(share * (len(levels) - 1) - 1e-9))
@@ -147,11 +139,11 @@ def bars(curve: Curve, device: int, span: float, count: int, levels: str = LEVEL
 def memory_object(
     report: MemoryReport, inputs: Mapping[str, Any], nearest: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Make the object that ``ppsim memory --json`` prints, schema ``ppsim.memory/1``.
+    """Return the object of ``ppsim memory --json``, schema ``ppsim.memory/1``.
 
     ``peak``, ``peak_time``, ``peak_op`` and each list of ``static`` and ``parts`` have one entry
-    per device; ``parts`` add up to the device's peak, static memory included. ``curve`` has columns
-    device, time, value.
+    per device. The ``parts`` of a device, including static memory, sum to its peak. ``curve`` has
+    columns device, time, value.
     """
     schedule, curve = report.timeline.schedule, report.curve
     over = [find_excess(report, peak) for peak in report.exceeding]
@@ -188,7 +180,7 @@ def memory_object(
 
 
 def _replicas_object(report: MemoryReport) -> dict[str, Any]:
-    """Return which replica is reported, and the peak of each device of each; empty for one."""
+    """Return the reported replica, and the peaks of all replicas; empty without replicas."""
     if report.peaks_of_replicas is None:
         return {}
     return {"replica": report.replica, "peak_of_replicas": report.peaks_of_replicas.tolist()}

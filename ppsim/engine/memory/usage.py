@@ -1,12 +1,12 @@
 """Memory of every device over time: static memory, and the allocations and frees of ops.
 
-An op allocates memory at its start and frees memory at its end, so that in a pair F has allocated
-its activation before the other op frees one. F allocates a microbatch's activation; B frees all of
-it. Split, I frees a part and leaves the gradients that W needs (the weight-gradient stash), and W
-frees the rest. Where the backward recomputes, F keeps its stage's input only, and R allocates the
-rest. Amounts are whole numbers: bytes, or stage-microbatches where nothing is known about the
-model. Where microbatches are of different lengths, each has its own amounts, and stage-microbatches
-are parts of a mean one.
+An op allocates memory at its start and frees memory at its end, so in a pair F allocates its
+activation before the other op frees one. F allocates a microbatch's activation; B frees all of it.
+Of a split backward, I frees a part and stores the gradients that W needs (the weight-gradient
+stash), and W frees the rest. If the backward recomputes, F stores only its stage's input, and R
+allocates the rest. Amounts are whole numbers: bytes, or stage-microbatches if the model is unknown.
+If microbatches have different lengths, each has different amounts, and stage-microbatches are in
+units of a mean one.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ppsim.core.ops import ALL, PART, REST, TIMED, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 
-Amounts = NDArray[Any]  # whole numbers, or numbers of mean microbatches with DIGITS digits
+Amounts = NDArray[Any]  # whole numbers, or mean microbatches rounded to DIGITS digits
 DIGITS = 9
 OF_A_MICROBATCH = ("activations", "kept", "stash", "work_b", "work_i", "message", "stored")
 BYTES, ACTIVATIONS = units.BYTES, units.ACTIVATIONS
 LAYER_ACTIVATIONS = units.LAYER_ACTIVATIONS
-MOST_BYTES = 1 << 50  # that one stage may hold, so that sums stay within 64 bits
-SHARES = "1/P shares"  # of the model: an activation of one of V stages on a device is 1/V of one
-ROUNDING = 1e-12  # of the makespan
-# what kinds of ops do, by their code
+MOST_BYTES = 1 << 50  # of one stage, so that sums stay within 64 bits
+SHARES = "1/P shares"  # activations of a device's 1/P share of the model, of V stages
+ROUNDING = 1e-12  # difference of times that count as equal, over the makespan
+# allocations and frees of each kind of op, by its code
 _ALLOCATES = np.array([of.info.allocates for of in TIMED])
 _FREES = [np.array([of.info.frees == what for of in TIMED]) for what in (ALL, PART, REST)]
 NO_BUFFERS = np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
@@ -42,24 +42,24 @@ NO_BUFFERS = np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
 class MemoryModel:
     """The memory of each stage, in ``unit``; every array has shape (stages,).
 
-    Amounts that a microbatch leaves, or needs while it runs, have shape (stages, microbatches)
-    where microbatches are of different lengths.
+    Amounts of a microbatch have shape (stages, microbatches) if microbatches have different
+    lengths.
     """
 
-    activations: Amounts  # what a forward leaves for a microbatch
-    kept: Amounts  # the part of it that I cannot free, held until W
-    stash: Amounts  # gradients that I leaves for W
-    work_b: Amounts  # held only while B runs, such as the layer at work
+    activations: Amounts  # activations of a microbatch, from its forward to its backward
+    kept: Amounts  # the part of ``activations`` that I cannot free, held until W
+    stash: Amounts  # gradients that I stores for W
+    work_b: Amounts  # held while B runs, such as the layer being computed
     work_i: Amounts  # the same for I
-    message: Amounts  # size of what a stage sends to the next, and of the gradient that comes back
-    # the part of ``activations`` that F keeps for an R, which allocates the rest: the stage's input
+    message: Amounts  # size of a stage's output, and of the gradient that it receives for it
+    # the part of ``activations`` that F stores if R recomputes the rest: the stage's input
     stored: Amounts
-    # always held, by name, such as weights, gradients and optimizer. A device holds it for each of
+    # static memory by name, such as weights, gradients and optimizer. A device holds it for each of
     # its stages, in a bidirectional placement for the stages of both replicas
     static: Mapping[str, Amounts] = field(default_factory=dict)
-    # what an encoder's forward leaves for its backward, on the device that runs both
+    # activations of an encoder, from its forward to its backward on the same device
     encoder: int = 0
-    # memory of each device besides its stages', by name; shape (devices,)
+    # further static memory of each device by name; shape (devices,)
     on_device: Mapping[str, Amounts] = field(default_factory=dict)
     # ``B``; ``activations``: stage-microbatches; or ``layer activations``: layer-microbatches
     unit: str = BYTES
@@ -69,18 +69,18 @@ class MemoryModel:
 class Peak:
     """The peak of one device."""
 
-    device: int  # the device
-    value: float  # the memory held, whole unless microbatches are of different lengths
-    time: float  # when that is first reached
+    device: int
+    value: float  # a whole number unless microbatches have different lengths
+    time: float  # at which the peak is first reached
     op: int  # index of the op that runs or has just ended, -1 before the first
     parts: Mapping[str, float]  # amounts by name, static ones included; they sum to ``value``
 
 
 def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
-    """Make a model that counts activations: one per stage and microbatch, freed at B and, split, at
-    ``release``.
+    """Return a model that counts activations, one per stage and microbatch.
 
-    The input that F keeps for an R counts as none.
+    B frees it, or of a split backward the op ``release``. The input that F stores for an R counts
+    as 0.
     """
     one, none = np.ones(schedule.n_stages, np.int64), np.zeros(schedule.n_stages, np.int64)
     kept = one if release == Kind.W else none
@@ -88,9 +88,9 @@ def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
 
 
 def cut_in_slices(model: MemoryModel, slices: int) -> MemoryModel:
-    """Return a stage's memory for one slice from that for a whole sequence, rounded up.
+    """Return the memory model of slices from that of whole sequences, rounded up.
 
-    All memory except the constant part grows with the length of the sequence.
+    All memory except the static part grows with the length of the sequence.
     """
     return replace(model, **{name: -(-getattr(model, name) // slices) for name in OF_A_MICROBATCH})
 
@@ -98,12 +98,12 @@ def cut_in_slices(model: MemoryModel, slices: int) -> MemoryModel:
 def resize(
     model: MemoryModel, sizes: NDArray[np.float64], twice: MemoryModel | None = None
 ) -> MemoryModel:
-    """Return what a stage holds of microbatches of different sizes; bytes are rounded up.
+    """Return the memory model of microbatches of different sizes; bytes are rounded up.
 
     Args:
-        model: the memory that a microbatch of size 1 takes.
+        model: the memory of a microbatch of size 1.
         sizes: shape (1 or stages, microbatches).
-        twice: the memory of a microbatch of size 2, where that is not twice as much.
+        twice: the memory of a microbatch of size 2, if that is not twice as much.
     """
 
     def of_sizes(name: str) -> Amounts:
@@ -119,11 +119,10 @@ def resize(
 
 
 def activations_per_unit(schedule: Schedule, unit: str) -> float:
-    """Return how many of a memory model's ``unit`` one unit of ``--cap`` stands for: 1 where that
-    is bytes.
+    """Return the number of a memory model's ``unit`` in one unit of ``--cap``; 1 for bytes.
 
-    Activations are of one stage there, so V chunks make V of them, and K slices of each sequence K
-    more.
+    ``--cap`` counts activations of a device's share of the model, which are V activations of one
+    stage with V chunks, times K with K slices.
     """
     if unit == ACTIVATIONS:
         return schedule.n_stages * schedule.n_slices / schedule.n_devices
@@ -131,9 +130,7 @@ def activations_per_unit(schedule: Schedule, unit: str) -> float:
 
 
 def layer_model(schedule: Schedule, content: Sequence[str]) -> MemoryModel:
-    """Make a model that counts activations of one layer: per microbatch as many as a layout's stage
-    holds layers.
-    """
+    """Return a model that counts activations per layer; ``content`` is a layout's stages."""
     layers = np.array([stage.count("t") + stage.count("m") for stage in content], np.int64)
     return replace(
         activation_model(schedule), activations=layers, kept=layers, unit=LAYER_ACTIVATIONS
@@ -141,26 +138,25 @@ def layer_model(schedule: Schedule, content: Sequence[str]) -> MemoryModel:
 
 
 def sum_static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:
-    """Sum static memory per device, by name, each of shape (devices,)."""
-    held = {}
+    """Return the static memory of devices by name, each of shape (devices,)."""
+    found = {}
     for name, amount in model.static.items():
-        held[name] = np.zeros(schedule.n_devices, np.int64)
+        found[name] = np.zeros(schedule.n_devices, np.int64)
         np.add.at(
-            held[name],
+            found[name],
             schedule.placement.devices,
             np.broadcast_to(amount, schedule.placement.devices.shape),
         )
-    return held | dict(model.on_device)
+    return found | dict(model.on_device)
 
 
 def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curve:
-    """Compute each device's memory over time, static memory included; every device starts at time
-    0.
+    """Return each device's memory over time from time 0 on, including static memory.
 
-    Changes at one time count together, and so do changes that differ in time by rounding alone: a
-    curve has no spike where one op frees and the next allocates. So memory of an op that takes no
-    time is not in the curve, though it counts in
-    :func:`ppsim.engine.simple.metrics.peak_activations`, which goes by the order of the queue.
+    Changes at the same time, up to rounding, count together, so a curve has no spike when one op
+    frees and the next allocates. Therefore memory of an op that takes no time is not in the curve,
+    but it counts in :func:`ppsim.engine.simple.metrics.peak_activations`, which follows the order
+    of the queue.
     """
     schedule = timeline.schedule
     begin, end = (np.zeros(len(schedule), model.activations.dtype) for _ in range(2))
@@ -173,10 +169,10 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
 
 
 def stacks(timeline: Timeline, model: MemoryModel, most: int = 1) -> list[Curve]:
-    """Return the memory of the fullest devices over time by content, the fullest device first.
+    """Return the memory by part of the ``most`` fullest devices, the fullest first.
 
-    In each, one line is above the other: the last is the device's of :func:`curves`. Activations
-    are told apart by chunk where there are several.
+    Lines are stacked: each includes those before, and the last is the device's in :func:`curves`.
+    Activations are divided by chunk if there are several.
     """
     schedule, whole = timeline.schedule, curves(timeline, model)
     nothing = np.zeros(schedule.n_devices, np.int64)
@@ -186,11 +182,10 @@ def stacks(timeline: Timeline, model: MemoryModel, most: int = 1) -> list[Curve]
             range(schedule.n_chunks) if name == "activations" and schedule.n_chunks > 1 else [NONE]
         )
         for chunk in chunks:
-            own = (schedule.chunk == chunk) | (chunk == NONE)
+            counted = (schedule.chunk == chunk) | (chunk == NONE)
             more = _arrivals(timeline, model) if name == "receive buffers" else NO_BUFFERS
-            curve = _curve(
-                timeline, np.where(own, at_start, 0), np.where(own, at_end, 0), nothing, more
-            )
+            begin, end = np.where(counted, at_start, 0), np.where(counted, at_end, 0)
+            curve = _curve(timeline, begin, end, nothing, more)
             others.append((name if chunk == NONE else f"{name}, chunk {chunk}", curve))
     found = []
     lines: list[tuple[str, NDArray[np.float64], NDArray[Any]]]
@@ -215,7 +210,10 @@ def stacks(timeline: Timeline, model: MemoryModel, most: int = 1) -> list[Curve]
 
 
 def _on_host(timeline: Timeline, model: MemoryModel) -> Curve | None:
-    """Return the host memory of copies: from the start of an OFFLOAD to the end of its RELOAD."""
+    """Return the host memory of copies, each held from the start of OFFLOAD to RELOAD's end.
+
+    None without copies.
+    """
     schedule = timeline.schedule
     out, back = (schedule.kind == kind for kind in (Kind.OFFLOAD, Kind.RELOAD))
     if not out.any():
@@ -235,7 +233,10 @@ def _curve(
     base: Amounts,
     more: tuple[NDArray[np.intp], NDArray[np.float64], Amounts],
 ) -> Curve:
-    """Sum the changes of each op at its start and end, and further changes at other times."""
+    """Return the curve of the changes of each op at its start and end, and of ``more`` changes.
+
+    ``base`` is the memory of each device at time 0. ``more`` are ops, times and amounts.
+    """
     schedule, (op, arrival, buffer) = timeline.schedule, more
     first = 2 * schedule.offsets[:-1]
     device = np.insert(np.repeat(schedule.device, 2), first, np.arange(schedule.n_devices))
@@ -264,12 +265,12 @@ def _curve(
 
 def steps(curve: Curve, device: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return one device's times and values."""
-    own = slice(int(curve.offsets[device]), int(curve.offsets[device + 1]))
-    return curve.time[own], curve.value[own]
+    entries = slice(int(curve.offsets[device]), int(curve.offsets[device + 1]))
+    return curve.time[entries], curve.value[entries]
 
 
 def scale_bytes(found: Iterable[Curve]) -> list[Curve]:
-    """Convert curves in bytes to the unit that fits their peak; leave out curves in activations."""
+    """Return curves in bytes, each in the unit that fits its peak; omit curves in activations."""
     from ppsim.base.units import binary_unit
 
     result = []
@@ -281,10 +282,10 @@ def scale_bytes(found: Iterable[Curve]) -> list[Curve]:
 
 
 def share_unit(curves: Sequence[Curve], schedules: Sequence[Schedule]) -> list[Curve]:
-    """Convert curves of the same quantity, one per schedule, to one unit.
+    """Return curves of the same quantity, one per schedule, in a common unit.
 
-    Counts of activations become shares of a device's 1/P of the model where the schedules have
-    different numbers of stages per device; bytes take the binary unit that fits the largest peak.
+    Counts of activations become shares of a device's 1/P of the model if schedules have different
+    numbers of stages per device. Bytes are in the binary unit that fits the largest peak.
     """
     if curves and all(curve.unit == BYTES for curve in curves):
         from ppsim.base.units import binary_unit
@@ -300,14 +301,18 @@ def share_unit(curves: Sequence[Curve], schedules: Sequence[Schedule]) -> list[C
 
 
 def activations(timeline: Timeline) -> Curve:
-    """Count the activations that each device holds, one per stage and microbatch: from F, or R, to
-    B or W.
+    """Return the number of activations on each device over time, one per stage and microbatch.
+
+    Each is held from F, or R, to B or W.
     """
     return curves(timeline, activation_model(timeline.schedule), "live activations").divided(1, "")
 
 
 def in_flight(timeline: Timeline) -> Curve:
-    """Count the microbatches in flight on each device, one per stage: from F to B or I."""
+    """Return the number of microbatches in flight on each device over time, from F to B or I.
+
+    A microbatch counts once per stage.
+    """
     model = activation_model(timeline.schedule, Kind.I)
     return replace(
         curves(timeline, replace(model, stored=model.activations), "microbatches in flight"),
@@ -316,7 +321,7 @@ def in_flight(timeline: Timeline) -> Curve:
 
 
 def peaks(timeline: Timeline, model: MemoryModel) -> list[Peak]:
-    """Find each device's peak, the time and op at which it is first reached, and its parts."""
+    """Return each device's peak, with the time and op at which it is first reached, and parts."""
     schedule, memory = timeline.schedule, curves(timeline, model)
     value, result = memory.peak, []
     times = np.array(
@@ -334,13 +339,13 @@ def peaks(timeline: Timeline, model: MemoryModel) -> list[Peak]:
 
 
 def _number(amount: float) -> float:
-    """Return an amount as an integer where it is whole, else with DIGITS digits."""
+    """Return an amount as an integer if it is whole, else rounded to DIGITS digits."""
     whole = int(amount)
     return whole if whole == amount else round(float(amount), DIGITS)
 
 
 def op_at(timeline: Timeline, device: int, time: float) -> int:
-    """Find the op that a device runs at that time, or ran last; -1 before its first."""
+    """Return the op that a device runs at a time, or ran last before; -1 before its first."""
     queue = timeline.schedule.queue(device)
     begun = int(np.searchsorted(timeline.start[queue], time, "right"))
     return queue.start + begun - 1 if begun else NONE
@@ -353,20 +358,20 @@ def _memory_at(
     schedule = timeline.schedule
     device = schedule.device
     started, ended = timeline.start <= times[device], timeline.end <= times[device]
-    held: dict[str, Amounts] = {}
+    found: dict[str, Amounts] = {}
     for name, at_start, at_end in _changes(timeline, model):
         change = np.where(started, at_start, 0) + np.where(ended, at_end, 0)
-        held.setdefault(name, np.zeros(schedule.n_devices, change.dtype))
-        np.add.at(held[name], device, change)
+        found.setdefault(name, np.zeros(schedule.n_devices, change.dtype))
+        np.add.at(found[name], device, change)
     op, time, amount = _arrivals(timeline, model)
     if len(op):
-        come = time <= times[device[op]]
-        np.add.at(held["receive buffers"], device[op[come]], amount[come])
-    return held
+        arrived = time <= times[device[op]]
+        np.add.at(found["receive buffers"], device[op[arrived]], amount[arrived])
+    return found
 
 
 def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amounts, Amounts]]:
-    """Yield each part by name, with the change that every op makes at its start and at its end."""
+    """Yield the name of each part of memory, with every op's changes at its start and its end."""
     schedule = timeline.schedule
     kind, nothing = schedule.kind, np.zeros(len(schedule), np.int64)
     at = {of.name: kind == int(of) for of in (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R)}
@@ -404,8 +409,9 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
 
 
 def _consumed(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:
-    """Changes by ops that use up receive buffers: F's input joins its activation, a gradient lasts
-    the backward.
+    """Return the changes of receive buffers at start and end of the ops that use them.
+
+    F's input becomes part of its activation; a gradient's buffer is freed after the backward.
     """
     buffer = np.where(schedule.crosses, _buffers(schedule, model), 0)
     forward = schedule.kind == Kind.F
@@ -415,7 +421,7 @@ def _consumed(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]
 def _arrivals(
     timeline: Timeline, model: MemoryModel
 ) -> tuple[NDArray[np.intp], NDArray[np.float64], Amounts]:
-    """Return the op of each receive buffer, the time that its message leaves, and its size."""
+    """Return the op of each receive buffer, the time at which its message leaves, and its size."""
     schedule = timeline.schedule
     if not model.message.any():
         return NO_BUFFERS
@@ -424,19 +430,17 @@ def _arrivals(
 
 
 def _buffers(schedule: Schedule, model: MemoryModel) -> Amounts:
-    """Return the size of each op's input: the previous stage's output, or the gradient of its own
-    output.
-    """
+    """Return the size of each op's input: the previous stage's output, or a gradient."""
     return _amount_of_ops(model.message, schedule, schedule.kind == Kind.F)
 
 
 def _amount_of_ops(
     amount: Amounts, schedule: Schedule, before: NDArray[np.bool_] | int = 0
 ) -> Amounts:
-    """Return the amount of each op's stage and microbatch, shape (ops,), of some ops that of the
-    stage ``before``.
+    """Return the amount of each op's stage and microbatch, shape (ops,).
 
-    An op without a stage takes and frees nothing, so any amount will do.
+    ``before`` selects ops that take the amount of the stage before. The amount of an op without a
+    stage does not matter, as it allocates and frees nothing.
     """
     stage = schedule.stage - before
     if amount.ndim == 1:

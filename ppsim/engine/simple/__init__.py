@@ -1,4 +1,4 @@
-"""The exact longest-path model of one or many runs, and the numbers read off it."""
+"""The simple model: exact longest paths of one or many runs, and the metrics of a timeline."""
 
 __all__ = [
     "batch",

@@ -1,8 +1,8 @@
 """Time one schedule under many costs at once: its ops in one order, replayed for many samples.
 
-The inputs of an op do not depend on costs, so one order of ops fits all samples. Each op is a few
-array operations over the samples in CPython, and a loop over them in machine code. Where devices
-share a link to their host, times decide which copy is next: there each sample is a run by itself.
+The inputs of an op do not depend on costs, so one order of ops is valid for all samples. CPython
+runs a few array operations over the samples for each op, machine code a loop over them. If devices
+share a link to their host, times decide which copy is next, so each sample is simulated separately.
 """
 
 from __future__ import annotations
@@ -28,11 +28,9 @@ from ppsim.engine.simple.longest_path import simulate, time_each
 from ppsim.engine.simple.replay_kernel import Rows, Times, replay
 
 Floats = NDArray[np.float64]
-# Numbers in an array of one chunk of samples: enough to hide the cost of a step, not too many for
-# a cache.
+# Numbers in an array of a chunk of samples: enough to hide the cost of a step, but within a cache.
 IN_FLIGHT = 1 << 19
-# When a process has replayed this many rows in CPython, the compiled kernel has paid for its
-# loading.
+# Rows that a process replays in CPython before it loads the compiled kernel.
 COMPILE_REPLAY_ABOVE = 20_000
 NO_TIMES = np.empty((0, 1))
 
@@ -47,11 +45,11 @@ class Order:
 
 @cached_per_schedule
 def find_order(schedule: Schedule) -> Order:
-    """Find an order in which ops can be timed, whatever they cost (Deadlock: it cannot finish)."""
+    """Return an order in which ops can be timed under any costs (Deadlock: it cannot finish)."""
     group, edges = groups_of(schedule), _list_edges(schedule)
     leads = np.flatnonzero(group == np.arange(len(schedule)))
     op = leads[np.argsort(_steps(schedule)[leads], kind="stable")]
-    row = np.zeros(len(schedule) + 1, np.int64)  # the last is for no op
+    row = np.zeros(len(schedule) + 1, np.int64)  # the last entry stands for no op
     row[op] = np.arange(1, len(op) + 1)
     row[:-1] = row[group]
     target, needs = row[edges[0]], row[edges[1]]
@@ -62,9 +60,7 @@ def find_order(schedule: Schedule) -> Order:
 
 
 def _steps(schedule: Schedule) -> Floats:
-    """Return the start of every op if all ops take one unit; the order puts an op after all that it
-    waits for.
-    """
+    """Return the start of every op if all ops take one unit, so that each follows its inputs."""
     most = max(schedule.n_stages, schedule.n_devices)
     others = {kind: np.ones(most) for kind in TIMED if kind not in COMPUTE}
     ones = np.ones((len(COMPUTE), schedule.n_stages))
@@ -72,12 +68,12 @@ def _steps(schedule: Schedule) -> Floats:
 
 
 def _list_edges(schedule: Schedule) -> NDArray[np.int64]:
-    """Return the inputs of ops without duplicates, rows target, source, and op whose message it is.
+    """Return the inputs of ops without duplicates: rows of target, source, and the message's op.
 
-    Ops that start together have theirs as the first one's. The op before on the lane is not an
-    input.
+    Inputs of ops that start together are those of the first one. The op before on the lane is not
+    an input.
     """
-    if not schedule.has_lanes:  # general code takes eight times as long
+    if not schedule.has_lanes:  # the general code takes eight times as long
         op = np.flatnonzero(schedule.dependency != NONE)
         return np.stack([groups_of(schedule)[op], schedule.dependency[op], op])
     group, waits = groups_of(schedule), list_waits(schedule)
@@ -85,8 +81,8 @@ def _list_edges(schedule: Schedule) -> NDArray[np.int64]:
     edges = np.stack(
         [group[waits.op], group[waits.need], np.where(waits.message, waits.op, silent)]
     )
-    own = waits.on_lane & (waits.op == edges[0])
-    found: NDArray[np.int64] = np.unique(edges[:, ~own & (edges[0] != edges[1])], axis=1)
+    on_lane = waits.on_lane & (waits.op == edges[0])
+    found: NDArray[np.int64] = np.unique(edges[:, ~on_lane & (edges[0] != edges[1])], axis=1)
     return found
 
 
@@ -97,12 +93,12 @@ def find_ends(
     earliest: Floats = NO_TIMES,
     gaps: Floats = NO_TIMES,
 ) -> Floats:
-    """Compute the end of each row in each sample, bit for bit as ``simulate`` does.
+    """Return the end of each row in each sample, equal to ``simulate`` bit for bit.
 
-    Returns shape (rows + 1, samples), with zeros in row 0. All times have shape (ops, samples):
-    durations; latencies, 0 for ops that get no message; ``earliest``, before which no op starts;
+    The result has shape (rows + 1, samples), with zeros in row 0. All times have shape (ops,
+    samples): durations; latencies, 0 for ops without a message; ``earliest`` starts of ops;
     ``gaps`` before each op but the first of a lane. Latencies and gaps may have one sample for all.
-    Of ops that start together the first one's times count, but for latencies.
+    For ops that start together the first one's times count, except for latencies.
     """
     end = np.zeros((len(order.rows.op) + 1, durations.shape[1]))
     columns = [np.ascontiguousarray(each) for each in (durations, latencies, gaps, earliest)]
@@ -114,7 +110,7 @@ def find_ends(
 
 
 def _replay_arrays(rows: Rows, times: Times) -> None:
-    """Find the end of every row as :func:`replay` does, an array operation for each step of it."""
+    """Compute the end of every row like :func:`replay`, with array operations over samples."""
     end, duration, latency, gap = (list(table) for table in (times.end, *times[:3]))
     earliest, inputs_at = list(times.earliest), rows.inputs_at.tolist()
     inputs = list(zip(rows.needs.tolist(), rows.carries.tolist(), strict=True))
@@ -133,9 +129,9 @@ def _replay_arrays(rows: Rows, times: Times) -> None:
 def find_makespans(
     schedule: Schedule, order: Order, durations: Floats, latencies: Floats, host_link: int
 ) -> Floats:
-    """Compute the makespan of each sample, shape (samples,); see :func:`find_ends`.
+    """Return the makespan of each sample, shape (samples,); see :func:`find_ends`.
 
-    ``host_link`` devices share a link to their host, 0 for none.
+    ``host_link`` is the number of devices that share a link to their host, 0 for none.
     """
     if host_link:
         return time_each(schedule, durations, latencies, host_link)
@@ -146,10 +142,10 @@ def find_makespans(
 def makespans_with_gaps(
     schedule: Schedule, durations: Floats, gaps: Floats, latencies: Floats
 ) -> Floats:
-    """Compute the makespan of each sample where lanes need a gap before each op, shape (samples,).
+    """Return the makespan of each sample with a gap before each op of a lane, shape (samples,).
 
-    The first op of a lane needs none; ops that start together need the first one's. All have shape
-    (samples, ops), gaps also (ops,); latencies are of each op's message, 0 for none.
+    The first op of a lane has no gap; for ops that start together the first one's counts. All
+    arguments have shape (samples, ops), gaps possibly (ops,); latencies are 0 without a message.
 
     Raises:
         Deadlock: the schedule cannot finish.
@@ -157,19 +153,18 @@ def makespans_with_gaps(
     order, each = find_order(schedule), np.atleast_2d(gaps)
 
     def sample(first: int, stop: int) -> Floats:
-        own = each[first:stop] if len(each) > 1 else each
+        gap = each[first:stop] if len(each) > 1 else each
         times = (durations[first:stop].T, latencies[first:stop].T)
-        ends: Floats = find_ends(order, *times, gaps=own.T).max(axis=0)
+        ends: Floats = find_ends(order, *times, gaps=gap.T).max(axis=0)
         return ends
 
     return run_in_chunks(sample, len(durations), len(schedule))
 
 
 def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
-    """Compute the makespan of one schedule under each of many costs, shape (len(costs),), on all
-    cores.
+    """Return the makespan of one schedule under each of many costs, shape (len(costs),).
 
-    All have the same links to hosts.
+    It runs on all cores. All costs have the same ``host_link``.
 
     Raises:
         Deadlock: the schedule cannot finish.
@@ -183,7 +178,7 @@ def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
 
 
 def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats]:
-    """Durations and latencies, shape (ops, costs) each."""
+    """Return durations and latencies, shape (ops, costs) each."""
     streams = schedule.has_lanes or schedule.feeds_back
     if (
         streams
@@ -198,9 +193,7 @@ def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats
 
 
 def run_in_chunks(sample: Callable[[int, int], Floats], count: int, n_ops: int) -> Floats:
-    """Run ``sample(first, stop)`` over ``count`` samples in chunks that fit the cache, on all
-    cores, and join them.
-    """
+    """Return the joined results of ``sample(first, stop)`` over chunks of samples, on all cores."""
     chunks = cut_samples(count, n_ops)
     if len(chunks) == 1:
         return sample(*chunks[0])
@@ -212,8 +205,6 @@ def run_in_chunks(sample: Callable[[int, int], Floats], count: int, n_ops: int) 
 
 
 def cut_samples(count: int, n_ops: int) -> list[tuple[int, int]]:
-    """Cut samples of a number of ops into chunks that fit the cache, each from its first sample to
-    before its last.
-    """
+    """Return chunks of samples that fit the cache, as (first, stop)."""
     size = max(16, IN_FLIGHT // max(1, n_ops))
     return [(first, min(first + size, count)) for first in range(0, count, size)]

@@ -1,4 +1,4 @@
-"""Columns: the numbers of a run that tables show, from the files of ``tables/``."""
+"""Columns: numbers of a run in tables, from the files of ``tables/``."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.engine.simple.metrics import Metrics
 
-# Where a number is shown: the result line, the summary and the JSON of a run, the table of compare,
-# the metrics of sweep, the JSON rows of both, and the cards and the table of a page.
+# Places that show numbers: the result line, the summary and the JSON of a run, the table of
+# compare, the metrics of sweep, the JSON rows of both, and the cards and the table of a page.
 PLACES = frozenset({"line", "summary", "run", "compare", "sweep", "rows", "cards", "page"})
 ON_PAGES = frozenset({"rows", "page"})
 
-ATTAINED = 1e-9  # a gap that only rounding leaves
+ATTAINED = 1e-9  # a gap of at most this share is due to rounding
 
 
 class Shape(NamedTuple):
-    """The size of a schedule: P, S, M of one round and K, the slices of each sequence, and N, its
-    rounds.
-    """
+    """The size of a schedule; microbatches are those of one round."""
 
     devices: int
     stages: int
@@ -42,10 +40,10 @@ def shape_of(schedule: Schedule) -> Shape:
 
 
 def work_of(schedule: Schedule) -> str:
-    """Return a text on the size of the work: 8 microbatches x 4 slices."""
+    """Return the size of the work as text: ``8 microbatches x 4 slices``."""
     whole, slices, rounds = schedule.whole_microbatches, schedule.n_slices, schedule.n_rounds
-    what = "batch" if schedule.feeds_back else "microbatch"
-    text = f"{whole} {what}{'es' if whole != 1 else ''}" + (
+    noun = "batch" if schedule.feeds_back else "microbatch"
+    text = f"{whole} {noun}{'es' if whole != 1 else ''}" + (
         f" x {slices} slices" if slices > 1 else ""
     )
     in_flight = " in flight" if schedule.feeds_back else ""
@@ -70,24 +68,23 @@ class Column:
 
     key: str  # its name in JSON
     heading: str  # its name elsewhere
-    narrow: str  # the same on two lines, for tables; ``{unit}`` becomes the unit of times
+    narrow: str  # the heading on two lines, for tables; ``{unit}`` becomes the unit of times
     meaning: str  # its definition in a few words
     form: str  # ``time``, ``share`` or ``count``
-    # its value, where that is not the metric of its key
+    # returns its value, if it is not the metric of its key
     number_of: Callable[[Metrics, Shape], float] | None = None
-    # a remark instead of the meaning, from the run's other numbers and its unit of
-    # times
+    # returns a remark that replaces the meaning
     note: Callable[[Metrics, Shape], str] | None = None
-    # What a summary says, where other places have a column for a part of it.
+    # returns a remark for summaries, which have fewer columns than other places
     summary_note: Callable[[Metrics, Shape], str] | None = None
-    places: frozenset[str] = PLACES  # where it is shown, of :data:`PLACES`
-    metric: str = ""  # its name for ``sweep --metric``, where that is not the key
+    places: frozenset[str] = PLACES  # the places that show it, of :data:`PLACES`
+    metric: str = ""  # its name for ``sweep --metric``, if it is not the key
     of_round: bool = False  # whether only schedules that go round have it
-    rank: int = 1000  # columns stand in ascending order of it
+    rank: int = 1000  # columns are sorted by rank
 
     @property
     def name(self) -> str:
-        """Its name for ``sweep --metric``."""
+        """The column's name for ``sweep --metric``."""
         return self.metric or self.key
 
     def value(self, metrics: Metrics, shape: Shape) -> float:
@@ -95,7 +92,7 @@ class Column:
         return self.number_of(metrics, shape) if self.number_of else getattr(metrics, self.key)
 
     def text(self, value: float, unit: str = "") -> str:
-        """Write a value: a time with its unit, a share in percent."""
+        """Return a value as text: a time with its unit, a share in percent."""
         if self.form == "share":
             return format_share(value)
         return (
@@ -115,19 +112,20 @@ class Column:
         )
 
     def applies(self, metrics: Metrics) -> bool:
-        """Return whether a run has the number; only repeating schedules have numbers of a round."""
+        """Return True if a run has the number; only schedules that go round have all."""
         return not self.of_round or metrics.round is not None
 
     def json(self, metrics: Metrics, shape: Shape) -> Any:
-        """Return the value in JSON: per device where it is measured per device."""
+        """Return the value for JSON, a list by device if it is measured per device."""
         return (
             getattr(metrics, self.key) if hasattr(metrics, self.key) else self.value(metrics, shape)
         )
 
 
 def peak_share(metrics: Metrics, shape: Shape) -> float:
-    """Peak activations in units of a device's 1/P share of the model, comparable between numbers of
-    chunks.
+    """Return peak activations in microbatches of a device's 1/P share of the model.
+
+    They compare between schedules with different numbers of chunks.
     """
     return (
         float(metrics.peak_activations.max(initial=0))
@@ -137,13 +135,13 @@ def peak_share(metrics: Metrics, shape: Shape) -> float:
 
 
 def is_share(shape: Shape) -> bool:
-    """Return whether one stage of one slice is a device's 1/P share of the model."""
+    """Return True if one stage of one slice is a device's 1/P share of the model."""
     return shape.stages * shape.slices == shape.devices
 
 
 @cache
 def all_columns() -> tuple[Column, ...]:
-    """Load the columns of every file of ``tables/``, in their order."""
+    """Return the columns of all files of ``tables/``, by rank."""
     from ppsim.engine.simple import tables
 
     names = [f"{tables.__name__}.{found.name}" for found in pkgutil.iter_modules(tables.__path__)]
@@ -152,5 +150,5 @@ def all_columns() -> tuple[Column, ...]:
 
 
 def columns_of(place: str) -> tuple[Column, ...]:
-    """Return the columns of a place, in their order."""
+    """Return the columns that a place shows, by rank."""
     return tuple(column for column in all_columns() if place in column.places)

@@ -1,4 +1,4 @@
-"""Explain why the queues of a schedule cannot finish, whatever streams its devices have."""
+"""Explain why the queues of a schedule cannot finish."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ppsim.core.waiting import follow_circle
 
 
 def explain_deadlock(schedule: Schedule, done: NDArray[np.bool_]) -> tuple[str, str]:
-    """Return the message and the hint where only the ops ``done`` can run, shape (ops,)."""
+    """Return message and hint for a schedule of which only the ops ``done``, shape (ops,), run."""
     lane, waits = lanes_of(schedule), _find_waits(schedule, done)
     for op, need in waits.values():
         if need < 0:
@@ -35,19 +35,18 @@ def explain_deadlock(schedule: Schedule, done: NDArray[np.bool_]) -> tuple[str, 
 
 
 def _head_before(schedule: Schedule, waiting: int, need: int) -> str:
-    """Return a text on the blocked head of the lane of an awaited op; of a pair its first op.
+    """Return a text that names the blocked op ahead of an awaited op; of a pair its first op.
 
-    Nothing where that is the awaited op, or the pair that it is in.
+    Empty if the awaited op, or its pair, is itself the blocked one.
     """
     head = waiting if schedule.leads[waiting] else waiting - 1
     return "" if need in schedule.members(head) else f", behind {schedule.label(head)}"
 
 
 def _find_waits(schedule: Schedule, done: NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
-    """Return the blocked head of each lane, of a pair the op that waits, and the op that it waits
-    for.
+    """Return by lane the blocked op, of a pair the one that waits, and the op that it waits for.
 
-    The keys are lanes; an op that no device makes is below 0.
+    The awaited op is negative if no device runs it.
     """
     left = np.flatnonzero(~done)
     lanes, at = np.unique(lanes_of(schedule)[left], return_index=True)
@@ -60,8 +59,8 @@ def _find_waits(schedule: Schedule, done: NDArray[np.bool_]) -> dict[int, tuple[
             if missing and lane not in waits:
                 waits[lane] = (op, missing[0])
     group, late = groups_of(schedule), {heads[lane] for lane in waits}
-    for lane in heads.keys() - waits.keys():  # its op waits for the same one on another device
-        others = np.flatnonzero(group == group[heads[lane]]).tolist()
-        come = set(heads.values()) - late
-        waits[lane] = (heads[lane], next(other for other in others if other not in come))
+    for lane in heads.keys() - waits.keys():  # waits for another device at a meeting
+        members = np.flatnonzero(group == group[heads[lane]]).tolist()
+        ready = set(heads.values()) - late
+        waits[lane] = (heads[lane], next(member for member in members if member not in ready))
     return dict(sorted(waits.items()))

@@ -1,9 +1,9 @@
 """The simple model: time a schedule under its costs.
 
-An op starts when the op before it on its lane has ended and all its inputs have arrived; an op on
-all devices, when that holds on each of them. Of devices that share a link to their host, one at a
-time copies in each direction, first come, first served.
-:mod:`ppsim.engine.simple.longest_path_kernel` describes the columns and the order of ops.
+An op starts when the op before it on its lane has ended and all its inputs have arrived. An op of
+all devices starts when it can start on each of them. Devices that share a link to their host copy
+one at a time in each direction, first come, first served.
+:mod:`ppsim.engine.simple.longest_path_kernel` describes the columns and the algorithm.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ppsim.engine.simple import longest_path_kernel as kernel
 from ppsim.engine.simple.longest_path_kernel import Columns
 from ppsim.errors import Deadlock
 
-# When a process has timed this many ops in CPython, the compiled kernel has paid for its loading
+# Ops that a process times in CPython before it loads the compiled kernel
 # (tests/benchmarks/crossing.py).
 COMPILE_SIMULATION_ABOVE = 400_000
 NO_TIMES, NO_OPS, NO_IDS = np.empty(0), np.empty(0, np.int64), np.empty(0, np.int32)
@@ -42,9 +42,9 @@ _EVERYWHERE = mask(kind for kind in TIMED if kind.info.on_all_devices)
 class Lanes(NamedTuple):
     """The ops of a schedule lane by lane, without their costs."""
 
-    order: Ints  # shape (ops,), the op at each place; empty where the lanes are the queues
-    place: Ints  # shape (ops,), the place of each op; likewise
-    offsets: Ints  # this and the following as in the kernel's :class:`Columns`
+    order: Ints  # shape (ops,), the op at each place; empty if the lanes are the queues
+    place: Ints  # shape (ops,), the place of each op; empty if the lanes are the queues
+    offsets: Ints  # this and the following are columns of the kernel, see :class:`Columns`
     kind: Codes
     stage: Ids
     microbatch: Ids
@@ -55,12 +55,12 @@ class Lanes(NamedTuple):
     inputs_at: Ints
     inputs: Ints
     sent: Flags
-    gate: Ints  # meetings alone: the costs determine who shares a link
+    gate: Ints  # of meetings only: shared links depend on the costs
     missing: Ints
 
 
 def simulate(schedule: Schedule, costs: Costs) -> Timeline:
-    """Time every op of a schedule: the exact longest path over its lanes.
+    """Return the timeline of a schedule: the exact longest path over its lanes.
 
     Times are in the costs' unit, from the start of the iteration. A message between devices takes
     the latency of its link and occupies neither side.
@@ -98,9 +98,9 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
 def time_each(schedule: Schedule, durations: Floats, latencies: Floats, host_link: int) -> Floats:
     """Return the makespan of each sample of a schedule with lanes, shape (samples,).
 
-    Each is timed by itself: the times of copies decide which is next on a shared link. Durations,
-    and latencies of each op's message, have shape (ops, samples); of ops that start together the
-    first one's duration counts.
+    Samples are simulated one by one, as the times of copies decide which is next on a shared link.
+    ``durations``, and ``latencies`` of each op's message, have shape (ops, samples). For ops that
+    start together the first one's duration counts.
 
     Raises:
         Deadlock: the schedule cannot finish.
@@ -115,7 +115,7 @@ def time_each(schedule: Schedule, durations: Floats, latencies: Floats, host_lin
 
 @cached_per_schedule
 def _queues(schedule: Schedule) -> Lanes:
-    """Return the queues of devices that only compute as lanes."""
+    """Return the lanes of a schedule whose devices only compute: its queues."""
     gives, needs, nothing = schedule.results
     columns = (schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, schedule.pair)
     others = (NO_OPS, NO_OPS, np.empty(0, np.bool_), NO_OPS, NO_OPS)
@@ -124,25 +124,25 @@ def _queues(schedule: Schedule) -> Lanes:
 
 @cached_per_schedule
 def lanes_table(schedule: Schedule) -> Lanes:
-    """Put the ops of a schedule into lanes, and list the inputs that are not the neighbour's."""
+    """Return the lanes of a schedule, with the inputs not made by neighbouring stages."""
     gives, needs, nothing = schedule.results
     lane, lanes, n = lanes_of(schedule), schedule.n_devices * len(Stream), len(schedule)
     order = np.argsort(lane, kind="stable")
-    place = np.full(n + 1, NONE, np.int64)  # the last is for no op
+    place = np.full(n + 1, NONE, np.int64)  # the last entry stands for no op
     place[order] = np.arange(n)
     shared = np.flatnonzero(_EVERYWHERE[schedule.kind])
     group = groups_of(schedule)[shared]
     _, meeting, missing = np.unique(group, return_inverse=True, return_counts=True)
     gate = np.full(n, NONE, np.int64)
     gate[place[shared]] = meeting
-    if posts_results(schedule):  # a message leaves with another op than the one that made it
+    if posts_results(schedule):  # messages are sent by other ops than those that make them
         others, needs = find_inputs(schedule), np.full_like(needs, nothing)
     else:
         others = find_other_inputs(schedule)
     count = np.diff(others.offsets)[order]
     inputs_at = np.append(0, np.cumsum(count))
     listed = np.arange(inputs_at[-1]) + np.repeat(others.offsets[order] - inputs_at[:-1], count)
-    never = nothing + n + len(missing)  # where no op leaves a result
+    never = nothing + n + len(missing)  # the entry of results that no op makes
     of_no_stage = np.full((len(TIMED) - len(COMPUTE)) * schedule.n_stages, nothing)
     return Lanes(
         order=order,
@@ -172,7 +172,7 @@ def build_columns(
     time: Floats = NO_TIMES,
     halves: Floats = NO_TIMES,
 ) -> Columns:
-    """Collect lanes and costs for the kernel, with room for its results; see :class:`Columns`.
+    """Return the kernel's columns for lanes and costs; see :class:`Columns`.
 
     ``own``, shape (ops,), is in the order of the lanes. ``latency`` is one number, or has shape
     (devices, devices), or (ops,) in the order of the lanes.
@@ -213,7 +213,7 @@ def build_columns(
 
 
 def _link_gates(schedule: Schedule, lanes: Lanes, shared: int) -> tuple[Ints, int]:
-    """Return the gates where ``shared`` devices share a link, and the number of links."""
+    """Return the gates if ``shared`` devices share each link to a host, and the number of links."""
     stream = lanes_of(schedule)[lanes.order] % len(Stream)
     copies = (stream == Stream.COPY_OUT) | (stream == Stream.COPY_IN)
     link = schedule.device[lanes.order] // shared * len(Stream) + stream
@@ -222,13 +222,13 @@ def _link_gates(schedule: Schedule, lanes: Lanes, shared: int) -> tuple[Ints, in
 
 
 def _run(schedule: Schedule, lanes: Lanes, columns: Columns) -> Columns:
-    """Run the kernel over columns, or over lists of them, which are returned with its results."""
+    """Run the kernel, and return the columns with its results, as arrays or lists."""
     n = len(schedule)
     if not machine_code_pays(kernel.execute, n, COMPILE_SIMULATION_ABOVE):
-        # lists hold integers of any length
+        # lists may contain integers of any length
         lists: Any = Columns._make([column.tolist() for column in columns])
         ran, columns = kernel.execute(lists), lists
-    else:  # lists of so many ops would fill the memory
+    else:  # lists would take too much memory
         compiled = load(kernel.execute, columns, parts=kernel.PARTS)
         ran = compiled(columns) if compiled else kernel.execute(view(columns))
     if ran < n:

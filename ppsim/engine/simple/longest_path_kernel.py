@@ -1,30 +1,30 @@
 """The inner loop of the simple model: the exact longest path over the lanes of all devices.
 
-A lane is one stream of one device: a queue of ops, each of which starts after the one before it.
-Where devices only compute, the lanes are the devices' queues. Columns are lane-major: lane ``l``
-owns ops ``offsets[l]:offsets[l + 1]``, and an op is named by its place in that order.
+A lane is one stream of one device: a queue of ops, each of which starts after the one before it. If
+devices only compute, the lanes are the devices' queues. Columns list the ops lane by lane: lane
+``l`` has ops ``offsets[l]:offsets[l + 1]``, and an op is given by its place in that order.
 
-An op starts at the latest of these ends. Of equal ones the first is its ``bound``:
+An op starts at the latest of the following times. The first of equal ones is its ``bound``:
 
 1. the end of the op before it on its lane;
-2. the arrival of its input from the neighbouring stage, which the op's kind and stage determine
-   (``input_entry``): nothing is listed for each op;
+2. the arrival of its input from the neighbouring stage. The op's kind and stage determine that
+   input (``input_entry``), so it is not listed for each op;
 3. the arrivals of its other inputs, in the order of ``inputs``: copies, results of collectives, the
-   op that gates it. Where devices only compute there are none.
+   op that gates it. If devices only compute there are none.
 
 The two ops of a pair run as one op with the inputs of both, the first op's before the second's.
 After its inputs an op may have to pass a gate:
 
-- a meeting of all devices: its members start together when the last of them could, and have that
-  one's bound, of equal ones the first device's;
-- a link that several devices share: copies take it one at a time, first come, first served. A copy
-  that had to wait is bound by the copy before it on the link.
+- A meeting of all devices: its members start together when the last one is ready, and have that
+  one's bound (of the first device, if several are last).
+- A link that several devices share: it carries one copy at a time, first come, first served. A copy
+  that has to wait is bound by the copy before it on the link.
 
-Ops are taken depth first. Each turn takes one lane from a stack and runs it until its end, or until
-an op needs a result that does not exist yet. There the lane leaves its code in the entry of the
-result, and the op that makes the result puts the lane back on the stack. A copy on a shared link
-waits in a heap. Only when no other op can run does one copy take its link, the one that can start
-first: no copy that is still unknown could start before it.
+The kernel works depth first. Each turn takes one lane from a stack and runs it until its end, or
+until an op needs a result that does not exist yet. Then the lane leaves its code in the entry of
+that result, and the op that makes the result puts the lane back on the stack. A copy on a shared
+link waits in a heap. When no other op can run, the copy that can start first takes its link: no
+copy that is still unknown could start before it.
 
 The function is plain Python over indexable sequences. CPython runs it over lists, which are fastest
 there; numba compiles the same source for large inputs (:mod:`ppsim.engine.simple.longest_path`).
@@ -45,40 +45,40 @@ KINDS, ALL_KINDS = len(COMPUTE), len(TIMED)
 
 
 class Columns(NamedTuple):
-    """All that the kernel reads and writes.
+    """The kernel's inputs and outputs.
 
-    An *entry* holds the op that made a result. There are N entries by stage, microbatch and
-    direction. Where devices have several lanes, an entry for each op, one for each meeting, and one
-    for results that no op makes follow.
+    An *entry* stores the op that made a result. There are N entries by stage, microbatch and
+    direction. If devices have several lanes, an entry for each op follows, one for each meeting,
+    and one for results that no op makes.
     """
 
-    offsets: Ints  # shape (lanes + 1,), where each lane begins and ends
+    offsets: Ints  # shape (lanes + 1,), start and end of each lane
     kind: Codes  # shape (ops,), code of the op's kind
     stage: Ids  # shape (ops,); 0 for an op without a stage
     microbatch: Ids  # shape (ops,)
     pair: Ids  # shape (ops,), the partner op, -1 for none
-    device: Ids  # shape (ops,), the op's device; empty where ``latency`` is not by link
-    # shape (kinds x stages,), the entry of a kind's and stage's result for microbatch 0, N for none
+    device: Ids  # shape (ops,), the op's device; empty unless ``latency`` is by link
+    # shape (kinds x stages,), the entry of the result for microbatch 0, N for none
     result_entry: Ints
-    input_entry: Ints  # likewise the entry of its input
-    inputs_at: Ints  # shape (ops + 1,), where the other inputs of each op begin and end
-    inputs: Ints  # shape (other inputs,), the entry of each
+    input_entry: Ints  # shape (kinds x stages,), the entry of the input for microbatch 0
+    inputs_at: Ints  # shape (ops + 1,), start and end of each op's other inputs
+    inputs: Ints  # shape (other inputs,), their entries
     sent: Flags  # shape (other inputs,), whether it is a message from another device
     # shape (ops,), -1 for no gate, the number of a meeting, or meetings + the number of a link;
-    # empty where devices only compute
+    # empty if devices only compute
     gate: Ints
-    # shape (entries,), the op that made the result; ``UNKNOWN`` at first, and until the op has run
-    # perhaps the code of a lane that waits (see :mod:`ppsim.core.waiting`)
+    # shape (entries,), the op that made the result; before that ``UNKNOWN``, or the code of a lane
+    # that waits for it (see :mod:`ppsim.core.waiting`)
     maker: Ids
     time: Floats  # shape (kinds x stages,), duration of an op
-    # shape (stages,), half the duration of a pair with a full backward; empty where a pair takes
-    # the sum of its ops
+    # shape (stages,), half the duration of a pair with a full backward; empty if a pair takes the
+    # sum of its ops
     halves: Floats
-    # shape (ops,), the duration of each op, both ops of a pair carrying the pair's; empty where
-    # ``time`` and ``halves`` determine it
+    # shape (ops,), the duration of each op, for both ops of a pair the pair's; empty if ``time``
+    # and ``halves`` determine it
     own: Floats
     # latency of a message: one number; or shape (devices x devices,), by source and target; or
-    # shape (ops,), of the message that each op gets
+    # shape (ops,), of the message that each op receives
     latency: Floats
     start: Floats  # shape (ops,), receives the start of each op
     end: Floats  # shape (ops,), receives its end
@@ -86,15 +86,15 @@ class Columns(NamedTuple):
     head: Ints  # shape (lanes,), receives the first op of each lane that has not run
     waiter: Ints  # shape (lanes,), the chain of lanes that wait for the same result
     ready: Ints  # shape (lanes,), the stack of lanes to try next
-    missing: Ints  # shape (meetings,), how many members have not come
-    latest: Ids  # shape (meetings,), -1 at first: receives the member that could start last
-    free: Floats  # shape (links,), 0 at first: receives when each link is free
-    last: Ids  # shape (links,), -1 at first: receives the copy that took it last
-    turn: Ids  # shape (links,), -1 at first: receives the copy that may take it
+    missing: Ints  # shape (meetings,), number of members that are not ready yet
+    latest: Ids  # shape (meetings,), -1 at first: receives the member that is ready last
+    free: Floats  # shape (links,), 0 at first: receives the time at which each link is free
+    last: Ids  # shape (links,), -1 at first: receives the copy that took the link last
+    turn: Ids  # shape (links,), -1 at first: receives the copy that may take the link
 
 
 def execute(columns: Columns) -> int:
-    """Run every lane as far as it goes; return how many ops ran."""
+    """Run every lane as far as possible; return the number of ops that ran."""
     offsets, kind, stage = columns.offsets, columns.kind, columns.stage
     microbatch, pair = columns.microbatch, columns.pair
     gives, needs, maker = columns.result_entry, columns.input_entry, columns.maker
@@ -119,7 +119,7 @@ def execute(columns: Columns) -> int:
     differ = len(columns.latency) > 1
     by_link = len(device) > 0
     devices = int(len(columns.latency) ** 0.5 + 0.5)
-    # copies that wait for a shared link: when they can start, when they came, the op, its lane
+    # copies that wait for a shared link: earliest start, time of arrival, op, lane
     copies = [(0.0, 0.0, 0, 0) for _ in range(0)]
     while True:
         if depth == 0:
@@ -137,12 +137,12 @@ def execute(columns: Columns) -> int:
         lane = ready[depth]
         first = offsets[lane]
         stop = offsets[lane + 1]
-        op = head[lane]  # the next to run: an op, or the first of a pair
+        op = head[lane]  # the next op to run, or the first of a pair
         begin = end[op - 1] if op > first else 0.0
         cause = op - 1 if op > first else UNKNOWN
         duration = 0.0
         awaited = UNKNOWN
-        after = op  # the op, or the pair's second one, whose inputs are looked for
+        after = op  # the op whose inputs are checked: ``op``, or the second one of its pair
         while after < stop:
             row = kind[after] * stages + stage[after]
             entry = needs[row]
@@ -187,7 +187,7 @@ def execute(columns: Columns) -> int:
                 if gate[op] < meetings:
                     meeting = gate[op]
                     entry = nothing + len(gate) + meeting
-                    if missing[meeting] > 0:  # else a lane that has come before
+                    if missing[meeting] > 0:  # otherwise this lane has been counted before
                         missing[meeting] -= 1
                         start[op] = begin
                         bound[op] = cause
@@ -245,9 +245,7 @@ def execute(columns: Columns) -> int:
 
 
 def wake(maker: Ids, entry: int, op: int, waiter: Ints, ready: Ints, depth: int) -> int:
-    """Push the lanes that wait for the results of ``op`` on the stack; return the stack's new
-    depth.
-    """
+    """Push the lanes that wait for a result of ``op`` on the stack; return its new depth."""
     code = maker[entry]
     maker[entry] = op
     while code < UNKNOWN:

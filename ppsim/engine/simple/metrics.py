@@ -1,4 +1,4 @@
-"""The numbers of a timeline: makespan, ideal, the three bubbles, activations and messages."""
+"""The metrics of a timeline: makespan, ideal, three bubble rates, activations and messages."""
 
 from __future__ import annotations
 
@@ -17,41 +17,38 @@ from ppsim.core.timeline import Timeline
 
 @dataclass(frozen=True)
 class Round:
-    """The steady state of a repeating schedule, and the start and end of its run; times in the
-    run's unit.
-    """
+    """The steady state of a repeating schedule, and its fill and drain; times in the run's unit."""
 
-    period: float  # from one round to the next
-    bound: float  # a period that no order of the same ops beats
+    period: float  # time from one round to the next
+    bound: float  # a lower bound on the period for all orders of the same ops
     rate: float  # microbatches, or tokens, per unit of time
-    counts: str  # what the rate counts: microbatches or tokens
+    counts: str  # the unit of the rate: microbatches or tokens
     bubble: float  # idle share of a round
     fill: float  # from the start of the first microbatch to its end on the last stage
     drain: float  # from the last start of a pass through the pipeline to the end of the run
-    reason: str  # what decides the period, in words
+    reason: str  # the cause of the period, as text
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Numbers of a timeline; times in the timeline's unit.
+    """Metrics of a timeline; times in the timeline's unit.
 
     Attributes:
         makespan: end of the last op.
-        ideal: the work of the busiest device, with no waiting.
+        ideal: the work of the busiest device, without waiting.
         bubble_rate: idle share of the iteration, 1 - busy / (P x makespan).
-        bubble_over_ideal: (makespan - ideal) / ideal, Megatron's (p-1)/m; infinite where no op
-            takes time.
-        bubble_rate_span: (span - ideal) / span with span the longest of the devices' own first
-            start to own last end: the number of the zero-bubble papers.
-        span: that longest span.
+        bubble_over_ideal: (makespan - ideal) / ideal, Megatron's (p-1)/m; infinite if no op takes
+            time.
+        bubble_rate_span: (span - ideal) / span, as in the zero-bubble papers.
+        span: the longest time of any device from its first start to its last end.
         busy: shape (devices,), time spent in ops.
         idle: shape (devices,), makespan - busy.
-        peak_activations: shape (devices,), most (stage, microbatch) activations held at once, each
-            from its F to its W or B.
-        messages: P2P messages, activations and gradients that cross devices.
-        bound: a time that no order of the same ops in the same memory beats
-            (:mod:`ppsim.search.bounds.bounds`); not a number where nobody asked for it.
-        round: what one round takes without end; None for a run that does not go round.
+        peak_activations: shape (devices,), most activations of one stage and microbatch held at
+            once, each from its F to its W or B.
+        messages: number of P2P messages, activations and gradients between devices.
+        bound: a lower bound on the makespan for all orders of the same ops in the same memory
+            (:mod:`ppsim.search.bounds.bounds`); NaN if not computed.
+        round: the steady state; None for a schedule that does not go round.
     """
 
     makespan: float
@@ -74,7 +71,7 @@ class Metrics:
 
 
 def measure(timeline: Timeline) -> Metrics:
-    """Return all numbers of a timeline except the bound; times are in the timeline's unit."""
+    """Return all metrics of a timeline except the bound; times are in the timeline's unit."""
     schedule = timeline.schedule
     duration = timeline.end - timeline.start
     duration[schedule.second_of_pairs] = 0.0
@@ -85,14 +82,12 @@ def measure(timeline: Timeline) -> Metrics:
         ).astype(np.float64)
         peak = _peaks_by_time(timeline)
     else:
-        busy, peak = reduce_rows(np.add, duration, schedule.offsets), _own_peaks(schedule)
+        busy, peak = reduce_rows(np.add, duration, schedule.offsets), _queue_peaks(schedule)
     return metrics_of(timeline.makespan, span_of(timeline), busy, peak, int(schedule.crosses.sum()))
 
 
 def span_of(timeline: Timeline) -> float:
-    """Return the longest time from a device's first start to its last end, over ops that
-    compute.
-    """
+    """Return the longest time of a device from its first start to its last end of compute ops."""
     schedule, start, end = timeline.schedule, timeline.start, timeline.end
     if schedule.has_lanes:
         computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
@@ -105,7 +100,7 @@ def span_of(timeline: Timeline) -> float:
 
 
 def _peaks_by_time(timeline: Timeline) -> NDArray[np.int64]:
-    """Most activations on each device at one time."""
+    """Return the peak of activations of each device over time, shape (devices,)."""
     schedule, change = timeline.schedule, timeline.schedule.activation_changes().astype(np.int64)
     held = np.cumsum(change[order_by_time(timeline, change)])
     return (
@@ -117,8 +112,8 @@ def _peaks_by_time(timeline: Timeline) -> NDArray[np.int64]:
 def order_by_time(timeline: Timeline, change: NDArray[Any]) -> NDArray[np.int64]:
     """Return each device's ops in the order in which they change its memory, shape (ops,).
 
-    An activation is taken as its op starts and freed as one ends; freed ones come first, so that
-    both count once.
+    Memory is allocated at an op's start and freed at an op's end; at the same time, frees come
+    first.
     """
     time = np.where(change > 0, timeline.start, timeline.end)
     rounded = np.round(time / max(timeline.makespan, 1e-300), 12)
@@ -128,7 +123,7 @@ def order_by_time(timeline: Timeline, change: NDArray[Any]) -> NDArray[np.int64]
 def metrics_of(
     makespan: float, span: float, busy: NDArray[np.float64], peak: NDArray[np.int64], messages: int
 ) -> Metrics:
-    """Return all numbers that follow from these; see :class:`Metrics`."""
+    """Return all metrics that follow from these; see :class:`Metrics`."""
     ideal = float(busy.max(initial=0.0))
     return Metrics(
         makespan=makespan,
@@ -145,16 +140,16 @@ def metrics_of(
 
 
 @cached_per_schedule
-def _own_peaks(schedule: Schedule) -> NDArray[np.int64]:
+def _queue_peaks(schedule: Schedule) -> NDArray[np.int64]:
     return peak_activations(schedule)
 
 
 def peak_activations(schedule: Schedule, release: Kind = Kind.W) -> NDArray[np.int64]:
-    """Shape (devices,): most activations a device holds, counted in stage-microbatches.
+    """Return the peak of activations of each device in stage-microbatches, shape (devices,).
 
-    F takes one, B gives it back, and of a split backward the op named by ``release`` (W, or I)
-    does. In a pair the F takes before the other gives. Where the backward recomputes, R takes it:
-    the input that F keeps does not count.
+    F allocates one, and B, or of a split backward the op named by ``release`` (W, or I), frees it.
+    In a pair F allocates before the other op frees. If the backward recomputes, R allocates it
+    instead: the input that F stores does not count.
     """
     delta = schedule.activation_changes(release)
     second = schedule.second_of_pairs

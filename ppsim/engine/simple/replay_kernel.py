@@ -1,10 +1,8 @@
-"""Replay the ops of a schedule in one order for many samples, and trace them back: for machine
-code.
+"""Kernels that replay the ops of a schedule in one order for many samples, and trace them back.
 
-A *row* is an op, a pair or a meeting of all devices, which count once. Rows are numbered from 1 in
-an order in which each comes after all that it waits for; row 0 ends at time 0. Row ``r`` has its
-entries at ``r - 1``. Times of samples have a line for each op or row and a column for each sample,
-so that the inner loops go through neighbours in memory.
+A *row* is an op, a pair or a meeting of all devices. Rows are numbered from 1, each after all rows
+that it waits for; row 0 ends at time 0. The entries of row ``r`` have index ``r - 1``. Times of
+samples have shape (ops or rows, samples), so that inner loops run over neighbours in memory.
 """
 
 from __future__ import annotations
@@ -17,38 +15,37 @@ from ppsim.core.columns import Floats, Ints
 class Rows(NamedTuple):
     """The order of ops, and the inputs of each."""
 
-    op: Ints  # shape (rows,), the op of each row, of several the first
-    previous: Ints  # shape (rows,), the row before it on its lane, 0 for none
-    inputs_at: Ints  # shape (rows + 1,), where the inputs of each row begin and end
-    needs: Ints  # shape (inputs,), the row that makes each; equal ones of a row stand together
-    # shape (inputs,), the op that gets it as a message; one without any for no message
+    op: Ints  # shape (rows,), the op of each row, the first of several
+    previous: Ints  # shape (rows,), the row before on its lane, 0 for none
+    inputs_at: Ints  # shape (rows + 1,), start and end of each row's inputs
+    needs: Ints  # shape (inputs,), the row that makes each input, sorted for each row
+    # shape (inputs,), the op that receives it as a message; an op without one for no message
     carries: Ints
 
 
 class Times(NamedTuple):
-    """The times of samples, shape (ops, samples) each; those marked so may have one column for all
-    samples.
-    """
+    """The times of samples, shape (ops, samples) each."""
 
     duration: Floats
-    latency: Floats  # of the message that an op gets, 0 for none; perhaps one column
-    gap: Floats  # before each op but the first of its lane; perhaps one column; no lines for none
-    earliest: Floats  # before which no op starts; no lines for none
+    latency: Floats  # of the op's message, 0 for none; may have one column for all samples
+    # before each op but the first of its lane; may have one column; shape (0, 1) for none
+    gap: Floats
+    earliest: Floats  # earliest starts; shape (0, 1) for none
     end: Floats  # shape (rows + 1, samples), zeros in row 0: receives the end of each row
 
 
 class Paths(NamedTuple):
-    """One run of a schedule by rows, shape (rows + 1,) each but for the latency."""
+    """One run of a schedule by rows, shape (rows + 1,) each except for the latency."""
 
     start: Floats
     end: Floats
     latency: Floats  # shape (inputs,)
-    latest: Floats  # the makespan everywhere: receives the latest end that does not delay it
-    paths: Floats  # zeros: receives the number of longest ways from time 0 to each
+    latest: Floats  # the makespan at first: receives the latest end that does not delay the run
+    paths: Floats  # zeros at first: receives the number of longest paths from time 0 to each row
 
 
 def replay(rows: Rows, times: Times) -> None:
-    """Find the end of every row in every sample."""
+    """Compute the end of every row in every sample."""
     end, latency, gap = times.end, times.latency, times.gap
     samples = end.shape[1]
     for row in range(1, len(end)):
@@ -77,7 +74,7 @@ def replay(rows: Rows, times: Times) -> None:
 
 
 def trace(rows: Rows, found: Paths) -> None:
-    """Count the longest ways to every row, and find how late each may end."""
+    """Compute the number of longest paths to every row, and its latest end without delay."""
     start, end, latency = found.start, found.end, found.latency
     latest, paths = found.latest, found.paths
     for row in range(1, len(end)):

@@ -1,10 +1,9 @@
-"""Ops seen from inside: segments on a compute and a communication stream of a device, which run
-side by side.
+"""Segments of ops on a compute and a communication stream of a device, which run in parallel.
 
-A stage's forward is a list of segments for each layer, its backward another. A stream runs its
-segments in the order they are issued, each when the segments that it needs have ended; while both
-run, each may take longer (contention). A pair of F and B issues layer i of the forward with layer
-L-1-i of the backward, as Megatron-Core's combined 1F1B and DeepSeek's DualPipe do.
+Each layer of a stage's forward is a list of segments, and so is each layer of its backward. A
+stream runs its segments in the order of issue, each after the segments that it needs. While both
+streams run, each may take longer (contention). A pair of F and B issues layer i of the forward with
+layer L-1-i of the backward, like Megatron-Core's combined 1F1B and DeepSeek's DualPipe.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ OPS = "FBIW"
 PAIR = "FB"
 NAME = re.compile(r"[\w.-]{1,32}", re.ASCII)
 MOST_SEGMENTS, MOST_LAYERS = 64, 1024
-# In which order a layer of F and one of B are issued: Megatron-Core's model_chunk_schedule_plan.py
-# at d98e8a64, the same with its early release of attention's memory, and the host's order in
-# DeepSeek's published profile of DualPipe.
+# Orders of issue of a layer of F and one of B: of Megatron-Core's model_chunk_schedule_plan.py at
+# d98e8a64, of the same with its early release of attention's memory, and of the host in DeepSeek's
+# published profile of DualPipe.
 ORDERS = {
     "megatron-core": "combine_I attn_F mlp_I dispatch_F mlp_W dispatch_I mlp_F combine_F attn_I "
     "attn_W",
@@ -50,11 +49,11 @@ class Segment:
     """A part of an op that one stream runs."""
 
     name: str  # such as ``attn``; unique in its op
-    time: float  # how long it takes alone
+    time: float  # duration when it runs alone
     stream: str = "compute"  # ``compute`` or ``communication``
-    # segments of the same op and layer that it waits for; the one listed before it where none are
-    # given. What needs none waits for the layer before. One of W waits for the segment of I of its
-    # name, and no other
+    # segments of the same op and layer that it waits for, by default the one before it; with an
+    # empty list it waits for the layer before. A segment of W waits for the segment of I of its
+    # name only
     needs: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -74,23 +73,20 @@ class Segment:
 
 @dataclass(frozen=True)
 class Segments:
-    """One layer from inside, and how many there are; the content of a file of schema
-    ``ppsim.segments/1``.
-    """
+    """The segments of a layer, and the number of layers; a file of ``ppsim.segments/1``."""
 
-    F: tuple[Segment, ...]  # segments of a layer's forward, as they are issued
+    F: tuple[Segment, ...]  # segments of a layer's forward, in order of issue
     B: tuple[Segment, ...] = ()  # of its full backward; or
-    I: tuple[Segment, ...] = ()  # noqa: E741 - of its backward for the input, and
-    # of that for the weights, each named as the segment of I that it follows
+    I: tuple[Segment, ...] = ()  # noqa: E741 - of its input backward, and
+    # of its weight backward, each with the name of the segment of I that it follows
     W: tuple[Segment, ...] = ()
-    # of a device's 1/P share of the model, or a list with one for each stage
+    # number of layers of a device's 1/P share of the model, or a list with one for each stage
     layers: int | tuple[int, ...] = 1
-    # how the segments of a pair are issued, each as ``name_OP`` (``attn_F``), or the name of an
-    # order of
-    # :data:`ORDERS`; without it, ops of pairs run one after the other
+    # order in which the segments of a pair are issued, each as ``name_OP`` (``attn_F``), or the
+    # name of an order of :data:`ORDERS`; by default the ops of a pair run one after the other
     order: str | tuple[str, ...] = ()
-    # the share by which compute takes longer while communication runs; two where it slows
-    # communication as well
+    # share by which compute takes longer while communication runs; or two shares, the second for
+    # communication
     contention: float | tuple[float, ...] = 0.0
     unit: str = "ms"  # of the times
 
@@ -150,7 +146,7 @@ class Segments:
                 f"must list each segment once, as {', '.join(all_of[:3])}; look at {quote(odd[0])}",
             )
         if any(end < 0 for end in look_inside(self, PAIR, 2).end):
-            raise RefusedValue("order", "makes segments wait for each other in a circle")
+            raise RefusedValue("order", "makes segments wait for each other in a cycle")
 
     @property
     def mutual_slowdown(self) -> tuple[float, ...]:
@@ -173,7 +169,7 @@ class Segments:
 
 @dataclass(frozen=True)
 class InsideOp:
-    """Segments of an op or a pair with their times from its start; rows in the order issued."""
+    """Segments of an op or a pair in order of issue, with times from its start."""
 
     op: str  # F, B, I, W or FB
     name: tuple[str, ...]  # shape (n,), such as ``attn_F``
@@ -184,12 +180,12 @@ class InsideOp:
 
     @property
     def kind(self) -> list[Kind]:
-        """The kind of op of each segment: B for the halves of a full backward."""
+        """The kind of op of each segment; B for both halves of a full backward."""
         return [Kind[name[-1]] if name[-1] in self.op else Kind.B for name in self.name]
 
     @property
     def label(self) -> list[str]:
-        """The name of each segment, with W if it belongs to a backward."""
+        """The name of each segment, with W if it is the weight part of a backward."""
         return [
             name[:-2] + (" W" if name[-1] == "W" and self.op != "W" else "") for name in self.name
         ]
@@ -202,9 +198,7 @@ class InsideOp:
 
 @lru_cache(maxsize=1024)
 def look_inside(segments: Segments, op: str, layers: int = 1) -> InsideOp:
-    """Run the segments of an op (F, B, I, W or the pair FB) of ``layers`` layers on the two
-    streams.
-    """
+    """Return the segments of an op (F, B, I, W or the pair FB) of some layers, with their times."""
     rows = list(_issue(segments, op, layers))
     known = {f"{segment.name}_{of}": segment for of in OPS for segment in segments.segments_of(of)}
     place, wanted = {row: number for number, row in enumerate(rows)}, _inputs_of_segments(segments)
@@ -227,8 +221,9 @@ def look_inside(segments: Segments, op: str, layers: int = 1) -> InsideOp:
 
 
 def _inputs_of_segments(segments: Segments) -> dict[str, list[tuple[str, int]]]:
-    """Return the inputs of each segment: names, and distances in layers. A segment without inputs
-    in its layer needs the layer before.
+    """Return the inputs of each segment: names, and distances in layers.
+
+    A segment without inputs in its layer needs the last segments of the layer before.
     """
     found = {f"{segment.name}_W": [(f"{segment.name}_I", 0)] for segment in segments.W}
     for op, before in (("F", -1), ("B", 1), ("I", 1)):
@@ -246,11 +241,10 @@ def _inputs_of_segments(segments: Segments) -> dict[str, list[tuple[str, int]]]:
 
 
 def _issue(segments: Segments, op: str, layers: int) -> Iterator[tuple[str, int]]:
-    """Yield the segments of an op or a pair, with their layers, in order of issue; backwards start
-    at the last layer.
+    """Yield the segments of an op or a pair, with their layers, in order of issue.
 
-    Without an order, the segments of W come right after the segments of I that they follow, and
-    pairs run op by op.
+    Backwards start at the last layer. Without an order, a segment of W directly follows its segment
+    of I, and pairs run op by op.
     """
     ops = op.replace("B", "IW") if segments.I else op
     order = [name for name in segments.issued if name[-1] in ops]
@@ -270,13 +264,14 @@ def _issue(segments: Segments, op: str, layers: int) -> Iterator[tuple[str, int]
 
 def run_streams(
     stream: Sequence[int],  # 0 for compute, 1 for communication
-    time: Sequence[float],  # how long each takes alone
-    needs: Sequence[Sequence[int]],  # which others must have ended before each may start
-    # the shares by which compute, and communication, take longer while the other runs
+    time: Sequence[float],  # duration of each when it runs alone
+    needs: Sequence[Sequence[int]],  # segments that must end before each starts
+    # shares by which compute, and communication, take longer while the other runs
     slowed: Sequence[float] = (0.0, 0.0),
 ) -> tuple[list[float], list[float]]:
-    """Run segments on two streams, each in the order given: starts and ends, -1 of segments that
-    wait in a circle.
+    """Return starts and ends of segments on two streams, each of which runs them in order.
+
+    They are -1 for segments that wait for each other in a cycle.
     """
     queues = [[i for i, on in enumerate(stream) if on == which][::-1] for which in (0, 1)]
     start, end, left = [-1.0] * len(time), [-1.0] * len(time), list(time)
@@ -284,7 +279,7 @@ def run_streams(
     while running := [
         queue[-1] for queue in queues if queue and all(end[i] >= 0 for i in needs[queue[-1]])
     ]:
-        # the first is the one that computes
+        # if two run, the first is on the compute stream
         slow = [1 + share for share in slowed] if len(running) == 2 else [1.0]
         step = min(left[i] * factor for i, factor in zip(running, slow, strict=True))
         for i, factor in zip(running, slow, strict=True):
@@ -300,12 +295,11 @@ def run_streams(
 def segment_costs(
     schedule: Schedule, segments: Segments, comm: float = 0.0, per: str = "device"
 ) -> Costs:
-    """Make the costs of a schedule's stages from segments: F, B, I, W and R alone, and pairs where
-    they have an order.
+    """Return the costs of a schedule's stages: F, B, I, W, R, and pairs if they have an order.
 
-    A full backward without halves gives each of them half. A pair of two stages takes the mean of
-    theirs. Where the segments tell one number of layers, it is of ``per``: of a device, which holds
-    1/P of the model, or of each stage.
+    If there is only a full backward, I and W take half of it each. A pair of two stages takes the
+    mean of theirs. If the segments have a single number of layers, it is of ``per``: of a device,
+    with 1/P of the model, or of each stage.
 
     Raises:
         InputError: segments of another number of stages, or layers that do not divide over the
@@ -326,14 +320,16 @@ def segment_costs(
 class OpsInside:
     """The segments of a schedule's ops."""
 
-    shapes: tuple[InsideOp, ...]  # of the ops that differ inside
-    # shape (ops,), the shape of each op; of a pair the first has that of both, and the second -1
+    shapes: tuple[InsideOp, ...]  # the distinct sets of segments
+    # shape (ops,), the shape of each op; for a pair the first has that of both, the second -1
     shape_of_op: NDArray[np.int64]
 
 
 def look_inside_ops(schedule: Schedule, segments: Segments, per: str = "device") -> OpsInside:
-    """Look inside all ops; a pair has as many layers as its first op's stage (InputError: as
-    :func:`segment_costs`).
+    """Return the segments of all ops; a pair has the number of layers of its first op's stage.
+
+    Raises:
+        InputError: as in :func:`segment_costs`.
     """
     letters = np.array(["F", "B", "I", "W", "F"])[schedule.kind].astype("U2")
     letters[schedule.first_of_pairs] = PAIR
@@ -347,7 +343,7 @@ def look_inside_ops(schedule: Schedule, segments: Segments, per: str = "device")
 
 
 def _layers_of_stages(schedule: Schedule, segments: Segments, per: str) -> NDArray[np.int64]:
-    """Count the layers of each stage, shape (stages,)."""
+    """Return the number of layers of each stage, shape (stages,)."""
     layers = np.atleast_1d(segments.layers)
     if len(layers) not in (1, schedule.n_stages):
         raise InputError(
@@ -369,7 +365,5 @@ def _layers_of_stages(schedule: Schedule, segments: Segments, per: str) -> NDArr
 
 
 def read(path: str) -> Segments:
-    """Read segments from a TOML file (InputError: it is missing, or states none; the message names
-    the line).
-    """
+    """Read segments from a TOML file (InputError: missing or invalid; the message has the line)."""
     return toml.read(path, Segments, SCHEMA, EXAMPLE)

@@ -1,8 +1,7 @@
-"""Time the steps of a job: every replica's pipeline by the simple model, and the collectives that
-join them.
+"""Time the steps of a job: pipelines of all replicas by the simple model, joined by collectives.
 
-An op of a device between two pipelines starts once the one before it there has ended, and all of
-its group end together: its transfer after the latest start.
+Between two pipelines, an op of a device starts after the device's op before. All ops of a group end
+together, a transfer time after the latest start.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ class StepTimes:
     """Durations of all parts of a job's steps, without waiting; N steps, R replicas."""
 
     ops: Times  # shape (N, R, ops), of each op
-    transfer: Times  # likewise, of each op's input
-    # shape (N, R, P, B), of what devices do between pipelines, from the latest start in its group;
-    # NaN where a device does not
+    transfer: Times  # shape (N, R, ops), of each op's input
+    # shape (N, R, P, B), of ops between pipelines, from the latest start in the op's group; NaN if
+    # a device does not run the op
     step_ops: Times
 
     @classmethod
@@ -50,13 +49,13 @@ class StepTimes:
 
 
 def time_steps(schedule: Schedule, between: tuple[StepOp, ...], times: StepTimes) -> Times:
-    """Compute how long each step takes, shape (N,) (Deadlock: the schedule cannot finish)."""
+    """Return the duration of each step, shape (N,) (Deadlock: the schedule cannot finish)."""
     ends = time_pipelines(schedule, between, times)
     return ends.max(axis=(1, 2))
 
 
 def time_pipelines(schedule: Schedule, between: tuple[StepOp, ...], times: StepTimes) -> Times:
-    """Compute the end of each step on each device, shape (N, R, P)."""
+    """Return the end of each step on each device, shape (N, R, P)."""
     n, replicas = times.ops.shape[:2]
     ready = np.zeros((n, replicas, schedule.n_devices, int(schedule.chunk.max()) + 1))
     clock = np.zeros((n, replicas, schedule.n_devices))
@@ -76,8 +75,9 @@ def time_pipelines(schedule: Schedule, between: tuple[StepOp, ...], times: StepT
 
 
 def _run_step_op(clock: Times, step_op: StepOp, duration: Times) -> Times:
-    """Return the clocks after each device has run one op, with its group; a duration of NaN is
-    none.
+    """Return the devices' clocks after they have run an op with its group.
+
+    A device whose duration is NaN does not run it.
     """
     has = ~np.isnan(duration)
     return np.where(has, _join(np.where(has, clock, np.nan), step_op.group) + duration, clock)
@@ -93,11 +93,11 @@ def _join(start: Times, group: str) -> Times:
 
 
 def _chunk_ends(schedule: Schedule, times: StepTimes, ready: Times) -> Times:
-    """Compute when each device ends its last op of each chunk, shape (N, R, P, V)."""
+    """Return the end of each device's last op of each chunk, shape (N, R, P, V)."""
     order, ops = find_order(schedule), len(schedule)
     device, chunk, stream = schedule.device, schedule.chunk, lanes_of(schedule) % len(Stream)
     last = np.zeros((*ready.shape[2:], len(Stream)), np.int64)
-    last[device, chunk, stream] = order.row  # of each in its lane the last op is written last
+    last[device, chunk, stream] = order.row  # the last op of a lane is assigned last
     n, replicas = times.ops.shape[:2]
     took, travel = (part.reshape(n * replicas, ops) for part in (times.ops, times.transfer))
     gate = ready.reshape(n * replicas, *ready.shape[2:])

@@ -1,10 +1,11 @@
-"""Time of a run between its ops, from the ops' times alone: gaps of devices, latencies of links.
+"""Gaps of devices and latencies of links in a run, measured from its ops' times alone.
 
-A gap counts only where the op's input had arrived before the op before it ended, and a latency only
-where the op surely waited for its input: where the input was made when the device, its gap over,
-was ready for the op. Both are medians over all iterations, so that one slow iteration or message
-does not move them, and the terms of a simulated timeline come back exactly. A link on which no op
-surely waited is assumed to be as fast as the others, or as fast as its ops need.
+A gap is the time between two ops of a device; it counts only if the op's input had arrived before
+the previous op ended. A latency counts only if the op certainly waited for its input: the device
+was free, and its gap over, before the input was made. Both are medians over all iterations, so that
+a slow iteration or message does not change them; the terms of a simulated timeline are recovered
+exactly. A link for whose messages no op certainly waited is assumed to be as fast as the other
+links, or as fast as its ops need.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 
 Times = NDArray[np.float64]
-ROUNDS = 3  # to tell gaps from waits, each with the medians of the one before
-FEWEST = 3  # samples for a median of its own
+ROUNDS = 3  # rounds that separate gaps from waits, each with the medians of the round before
+FEWEST = 3  # samples that a label needs for its own median
 
 
 class Spread(NamedTuple):
@@ -36,16 +37,15 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """Time of a run between its ops, in the unit of its times."""
+    """Gaps and latencies of a run, in the unit of its times."""
 
     # by device, kind of the op before and kind of the op
     gaps: Mapping[tuple[int, Kind, Kind], Spread]
-    # by the device that sends and the one that receives
+    # by sending and receiving device
     latencies: Mapping[tuple[int, int], Spread]
-    # shape (ops,), the gap before each op; of a kind that a device does not show, that of other
-    # devices
+    # shape (ops,), the gap before each op; taken from other devices if this one has no such gap
     gap: Times
-    latency: Times  # shape (devices, devices), of each link that messages take, 0 elsewhere
+    latency: Times  # shape (devices, devices), of each link with messages, 0 elsewhere
 
     @property
     def typical_gap(self) -> float:
@@ -54,21 +54,23 @@ class Terms:
 
     @property
     def typical_latency(self) -> float:
-        """Median of the links' latencies; 0 where no op waited."""
+        """The median of the links' latencies; 0 if no op waited."""
         return _median([spread.median for spread in self.latencies.values()])
 
 
 @dataclass(frozen=True)
 class Waits:
-    """The two things that each op, or pair, waits for."""
+    """The previous op and the input that each op, or pair, waits for."""
 
     schedule: Schedule
-    op: NDArray[np.int64]  # shape (entries,), the op, of a pair its first
-    # the entry before it on its device, by its op; -1 for a device's first
+    op: NDArray[np.int64]  # shape (entries,), the op, or the first op of a pair
+    # shape (entries,), the op before on the device; -1 for a device's first
     previous: NDArray[np.int64]
-    # shape (iterations, entries), when the latest input from another device was made; -inf for none
+    # shape (iterations, entries), end of the op that made the latest input from another device;
+    # -inf for none
     input_end: Times
-    link: NDArray[np.int64]  # likewise, the link that it came on: source x devices + target
+    # shape (iterations, entries), the link of that input: source x devices + target
+    link: NDArray[np.int64]
 
     @cached_property
     def labels(self) -> list[tuple[int, Kind, Kind]]:
@@ -84,8 +86,9 @@ class Waits:
 def measure_terms(
     schedule: Schedule, start: Times, end: Times, received: Times | None = None
 ) -> Terms:
-    """Return gaps and latencies; times have shape (iterations, ops), ``received`` is NaN where
-    unknown.
+    """Return the gaps and latencies of a run.
+
+    Times have shape (iterations, ops). ``received``, the ends of receives, is NaN if unknown.
     """
     waits = find_waits(schedule, end)
     begun = start[:, waits.op]
@@ -114,7 +117,7 @@ def _latencies(
     received: Times | None,
     typical: float,
 ) -> tuple[dict[tuple[int, int], Spread], Times]:
-    """Measure the latency of each link, and the value used for it."""
+    """Return measured latencies by link, and a matrix of the latencies to use."""
     schedule = waits.schedule
     op = np.flatnonzero(schedule.crosses)
     need = schedule.dependency[op]
@@ -127,29 +130,27 @@ def _latencies(
     wait = until - end[:, need]
     sure = np.zeros((len(start), len(schedule)), bool)
     sure[:, waits.op] = waited
-    sure[:, schedule.pair != NONE] = False  # which input a pair waited for is not known
+    sure[:, schedule.pair != NONE] = False  # a pair may have waited for either input
     sure = sure[:, op] if received is None else sure[:, op] | ~np.isnan(received[:, op])
     latencies: dict[tuple[int, int], Spread] = {}
     matrix = np.zeros((schedule.n_devices, schedule.n_devices))
     for each in np.unique(link).tolist():
-        ends, own, pairs = (
-            divmod(each, schedule.n_devices),
-            link == each,
-            waited & (waits.link == each),
-        )
-        shown = wait[:, own][sure[:, own]]
-        if not len(shown):  # a pair waits for the later input, as a rule
-            shown = (start[:, waits.op] - waits.input_end)[pairs]
-        if len(shown):
-            latencies[ends] = _spread_of(shown)
+        ends = divmod(each, schedule.n_devices)
+        on_link = link == each
+        samples = wait[:, on_link][sure[:, on_link]]
+        if not len(samples):  # assume that pairs waited for their later input
+            pairs = waited & (waits.link == each)
+            samples = (start[:, waits.op] - waits.input_end)[pairs]
+        if len(samples):
+            latencies[ends] = _spread_of(samples)
             matrix[ends] = max(latencies[ends].median, 0.0)
         else:
-            matrix[ends] = min(typical, max(float(np.median(wait[:, own].min(axis=1))), 0.0))
+            matrix[ends] = min(typical, max(float(np.median(wait[:, on_link].min(axis=1))), 0.0))
     return latencies, matrix
 
 
 def find_waits(schedule: Schedule, end: Times) -> Waits:
-    """Find the inputs from other devices, and the op before, of each op or pair."""
+    """Return the op before and the latest input from another device of each op or pair."""
     op = np.flatnonzero(schedule.leads)
     before = np.full(len(op), NONE, np.int64)
     same = np.diff(schedule.device[op]) == 0
@@ -180,10 +181,10 @@ def _by_label(
 
 
 def _gap_of(label: tuple[int, Kind, Kind], gaps: Mapping[tuple[int, Kind, Kind], Spread]) -> float:
-    """Look up a gap: of the device and both kinds, else of both kinds, of the device, of any."""
-    own = gaps.get(label)
-    if own is not None and own.n >= FEWEST:
-        return max(own.median, 0.0)
+    """Return the gap of a label: of device and both kinds, else of both kinds, device, or any."""
+    exact = gaps.get(label)
+    if exact is not None and exact.n >= FEWEST:
+        return max(exact.median, 0.0)
     for fits in (lambda key: key[1:] == label[1:], lambda key: key[0] == label[0], lambda _: True):
         found = [spread.median for key, spread in gaps.items() if spread.n >= FEWEST and fits(key)]
         if found:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.blocks import Block, Line
@@ -212,12 +211,12 @@ def price_slowest(
     if load and not network.detailed:
         found = find_slowest(schedule, prices, load, replica_options)
         if found is not None:
-            return costs_of_slowest(schedule, prices, replica_options, load, found)
+            return costs_of_slowest(schedule, prices, costs, replica_options, load, found)
     slowest = 0
     if load or len({*replicas.first_alike(schedule.n_devices, costs)}) > 1:
         ends = time_each(replicas, schedule, prices, network, costs, load)
         slowest = int(ends.max(axis=1).argmax())
-    return next(islice(replicas.costs(schedule, prices, costs, load), slowest, None))
+    return costs_of_slowest(schedule, prices, costs, replica_options, load, slowest)
 
 
 def _ends(pipeline: Pipeline, load: Load) -> NDArray[np.float64]:

@@ -142,7 +142,7 @@ class DealOptions:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the sequences are to be dealt again."""
+        """True if the sequences are to be dealt again."""
         return self.deal or self.max_tokens is not None
 
 
@@ -197,7 +197,8 @@ class Load:
         """Say that memory goes by tokens, and how long the longest microbatch is."""
         longest = format_number(float(self.sizes().max()))
         return (
-            f"memory goes by the tokens of each microbatch; the longest has {longest} times the "
+            f"memory is in proportion to the tokens of each microbatch; the longest has {longest} "
+            "times the "
             f"mean's"
         )
 

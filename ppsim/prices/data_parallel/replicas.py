@@ -44,6 +44,14 @@ class Replicas:
     # replica, device or None for all of its devices, and the factor of each
     slower: tuple[Slower, ...]
 
+    def __str__(self) -> str:
+        """Write the replicas as ``--replicas`` takes them."""
+        slower = (
+            f",{replica}{'' if device is None else f'.{device}'}={factor!r}"
+            for replica, device, factor in self.slower
+        )
+        return f"{self.count}{''.join(slower)}"
+
     def factors(self, devices: int) -> NDArray[np.float64]:
         """Shape (R, devices): how many times as long each device takes (InputError: there is no
         such device).
@@ -69,7 +77,7 @@ class Replicas:
         for replica, row in enumerate(self.factors(schedule.n_devices)):
             drawn = costs_of_replica(schedule, costs, options, replica)
             own = load.costs(schedule, drawn, replica) if load else drawn
-            yield replace(own, each=own.durations(schedule) * row[schedule.device])
+            yield slowed_costs(schedule, own, row)
 
     def first_alike(self, devices: int, options: CostOptions) -> list[int]:
         """Return the first replica whose ops take the times of each; replicas that draw factors all
@@ -85,9 +93,7 @@ class Replicas:
     def equal_costs(self, schedule: Schedule, costs: Costs) -> list[Costs]:
         """Return the costs of replicas that have equal work, once for equal times."""
         rows = {row.tobytes(): row for row in self.factors(schedule.n_devices)}.values()
-        return [
-            replace(costs, each=costs.durations(schedule) * row[schedule.device]) for row in rows
-        ]
+        return [slowed_costs(schedule, costs, row) for row in rows]
 
     def with_healthy(self, replica: int) -> Replicas:
         """Return the replicas with one of them as fast as the costs say."""
@@ -140,7 +146,7 @@ def _slower(part: str) -> Slower:
 
 @dataclass(frozen=True)
 class ReplicaOptions:
-    """Data-parallel replicas besides the shown one."""
+    """Data-parallel replicas, the slowest of which is shown."""
 
     replicas: Replicas | None = option(
         "--replicas",
@@ -149,7 +155,7 @@ class ReplicaOptions:
         help="Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of "
         "replica 2), 8,5.3=1.5 "
         "(device 3 of replica 5), or a factor for each: 1,1,1.2. Each draws a distribution of "
-        "--mb-scale again.",
+        "--mb-scale again. The slowest is shown, as it decides the step.",
     )
     t_reduce: float = option(
         "--t-reduce",
@@ -350,20 +356,35 @@ def _even_draws(schedule: Schedule, prices: Costs, costs: CostOptions, replicas:
 
 
 def costs_of_slowest(
-    schedule: Schedule, prices: Costs, options: ReplicaOptions, load: Load, at: int
+    schedule: Schedule,
+    prices: Costs,
+    costs: CostOptions,
+    options: ReplicaOptions,
+    load: Load | None,
+    at: int,
 ) -> Costs:
-    """Return the costs of the replica that ends last, with its load and how slow its devices
-    are.
+    """Return the costs of the replica that ends last, with its draws or its load, and how slow its
+    devices are.
     """
-    own = load.costs(schedule, prices, at)
-    if options.replicas is None:
-        return own
-    row = options.replicas.factors(schedule.n_devices)[at]
-    return (
-        own
-        if (row == 1).all()
-        else replace(own, each=own.durations(schedule) * row[schedule.device])
-    )
+    replicas = find_replicas(options, load)
+    if replicas is None:
+        return prices
+    drawn = costs_of_replica(schedule, prices, costs, at)
+    own = load.costs(schedule, drawn, at) if load else drawn
+    return slowed_costs(schedule, own, replicas.factors(schedule.n_devices)[at])
+
+
+def slowed_costs(schedule: Schedule, costs: Costs, factors: NDArray[np.float64]) -> Costs:
+    """Return the costs where each device takes ``factors`` times as long, shape (devices,).
+
+    Devices that only compute are slow by their speed, of which bounds know; others by the duration
+    of each op.
+    """
+    if (factors == 1).all():
+        return costs
+    if costs.each is not None or schedule.has_lanes:
+        return replace(costs, each=costs.durations(schedule) * factors[schedule.device])
+    return replace(costs, speed=(1.0 if costs.speed is None else costs.speed) / factors)
 
 
 @dataclass(frozen=True)
@@ -373,6 +394,7 @@ class LoadedRuns:
     Attributes:
         schedule: of all of them.
         prices: the costs of mean microbatches.
+        costs: the options of these.
         load: the lengths.
         options: how slow replicas are.
         network: how messages are carried.
@@ -381,6 +403,7 @@ class LoadedRuns:
 
     schedule: Schedule
     prices: Costs
+    costs: CostOptions
     load: Load
     options: ReplicaOptions
     network: NetworkOptions
@@ -399,7 +422,9 @@ class LoadedRuns:
         from ppsim.engine.memory.usage import resize
 
         for replica, sizes in enumerate(self.load.sizes(tokens)):
-            own = costs_of_slowest(self.schedule, self.prices, self.options, self.load, replica)
+            own = costs_of_slowest(
+                self.schedule, self.prices, self.costs, self.options, self.load, replica
+            )
             timeline, _ = time_ops(self.schedule, own, self.network, self.links)
             yield timeline, resize(held, sizes, twice)
 

@@ -124,7 +124,7 @@ class ModelledNetwork(NetworkOptions):
 
     @property
     def detailed(self) -> bool:
-        """Whether an option asks for sends and receives as ops: never."""
+        """True if an option asks for sends and receives as ops: never."""
         return False
 
 

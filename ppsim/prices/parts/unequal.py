@@ -73,7 +73,7 @@ class Unequal(Part):
 
     @property
     def draws_by_replica(self) -> bool:
-        """Whether each data-parallel replica draws separate factors for its microbatches."""
+        """True if each data-parallel replica draws separate factors for its microbatches."""
         from ppsim.inputs.profile.scale import is_drawn
 
         return any(map(is_drawn, self.mb_scale))

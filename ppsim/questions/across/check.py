@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.card_queues import Queues
 
 CIRCLE = "each waits for the next: "
-MOST_AROUND = 30  # letters of a line shown on either side of a cell
-MOST_SHOWN = 50  # faults, and as many warnings
-MOST_CELLS = 8  # of one fault
+MOST_AROUND = 30  # letters of a line to show on either side of a cell
+MOST_SHOWN = 50  # faults to print, and as many warnings
+MOST_CELLS = 8  # cells to print of one fault
 MODES = ("overlap", "batched", "blocking")
 
 
@@ -42,8 +42,9 @@ MODES = ("overlap", "batched", "blocking")
 class CheckRequest(Request):
     """Check a schedule: torch's CSV, JSON, a trace, Mermaid text, or the order of a real run.
 
-    Every op once and in an order that can run, sends and receives that match, and no deadlock.
-    Exits 0 for a valid schedule, 1 for an invalid one, 2 for a file that cannot be read.
+    A valid schedule has every op once, in an order that can run, with sends and receives that
+    match and cannot deadlock. Exits with 0 for a valid schedule, 1 for an invalid one, and 2 for a
+    file that cannot be read.
 
     \b
       ppsim check schedule.csv
@@ -58,24 +59,24 @@ class CheckRequest(Request):
         Need(
             ("github",),
             lambda g: not (g["as_json"] or g["quiet"]),
-            "{options} is another way to print than --json or -q",
+            "{options} prints annotations, and --json and -q print something else",
         ),
         Need(
             OWN,
             lambda g: bool(g["schedule"]),
-            "{options} shapes a schedule, and none is named",
+            "{options} needs the name of a schedule",
             "add --schedule NAME",
         ),
         Need(
             ("chunks",),
             lambda g: bool(g["schedule"] or g["stages"] or g["devices"]),
-            "{options} is nothing without the number of devices or stages",
+            "{options} needs the number of devices or stages",
             "add --devices",
         ),
         Need(
             ("modes",),
             lambda g: not g["shapes"],
-            "--shapes says that every message waits, so {options} cannot be given too",
+            "--shapes decides how sends and receives wait, so {options} cannot be given too",
         ),
     )
     file: str = option(metavar="FILE", type=click.Path(allow_dash=True), required=True)
@@ -83,40 +84,38 @@ class CheckRequest(Request):
         "--mode",
         type=click.Choice(MODES),
         multiple=True,
-        help="Look for deadlocks when sends and receives overlap, are batched, or block; "
-        "repeatable (all three, or "
-        "overlap alone with --for or --queues).",
+        help="Look for deadlocks if sends and receives overlap, are batched, or block; repeatable "
+        "(default: all three; with --for or --queues, overlap).",
     )
     runtime: str | None = common(
         "--for",
         type=click.Choice(["torch-2.13", "torch-2.15", "megatron"]),
-        help="Add the limits of a runtime, and take the queues of its communicators.",
+        help="Check the limits of a runtime, and the queues of its communicators.",
     )
     queues: str | None = common(
         "--queues",
         type=click.Choice(["edge", "pair", "rank"]),
-        help="What has one in-order queue of sends and receives: a directed pair of devices, a "
-        "pair, or a device; run "
-        "times the same with --p2p overlap --channel direction, pair or group.",
+        help="Sends and receives run in order on each directed pair of devices (edge), pair, or "
+        "device (rank); run simulates this with --p2p overlap --channel direction, pair or group.",
     )
     shapes: str | None = option(
         "--shapes",
         type=click.Choice(["exchange"]),
-        help="Shapes are sent ahead of messages, and both sides wait for them (Megatron's "
-        "variable_seq_lengths): look "
-        "for deadlocks where each message waits so, or each batch with --for megatron.",
+        help="Look for deadlocks if shapes are sent ahead of messages and both sides wait for "
+        "them (Megatron's variable_seq_lengths): for each message, or with --for megatron for each "
+        "batch.",
     )
     lengths: str | None = option(
         "--lengths",
         metavar="FILE",
-        help="A loader's file of sequences: every replica must have as many microbatches as the "
-        "schedule.",
+        help="A loader's file of sequences, to check that every replica has as many microbatches "
+        "as the schedule.",
     )
     schedule: str | None = common(
         "--schedule",
         "-s",
         type=ScheduleName(),
-        help="Expect the ops of this schedule, in the shape given.",
+        help="Expect the ops of this schedule, in the given shape.",
     )
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     face: FaceOptions = group(FaceOptions, "Output")
@@ -124,17 +123,18 @@ class CheckRequest(Request):
 
 
 def check(file: str, **options: Any) -> Check:
-    """Prove that a schedule's file is valid, or find its faults; ``options`` as ``ppsim check``
-    takes them, by name.
+    """Prove that a schedule's file is valid, or find its faults.
+
+    ``options`` are the options of ``ppsim check`` by name.
 
     Raises:
-        InputError: a file that cannot be read, or an option that is refused.
+        InputError: the file cannot be read, or an option is refused.
     """
     return answer(ask(CheckRequest, {"file": file} | options))
 
 
 def answer(request: CheckRequest) -> Check:
-    """Read the file and look for faults."""
+    """Read the file and find its faults."""
     from ppsim.inputs.check.checks import check as find_faults
 
     draft = read_draft(request.file)
@@ -142,13 +142,12 @@ def answer(request: CheckRequest) -> Check:
     if (modes or queues or request.shapes) and not draft.has_comms:
         what = "--mode" if modes else "--queues" if queues else "--shapes"
         raise InputError(
-            f"{draft.source} has no sends and receives, so {what} has nothing to look at",
+            f"{draft.source} has no sends and receives, so {what} has no effect",
             "ppsim run -s FILE --lowered -o lowered.csv adds them",
         )
     if request.shapes:
         modes = ("batched",) if runtime == "megatron" else ("blocking",)
-    # A runtime or a communicator decides the mode of sends and receives; without one, all modes are
-    # looked at.
+    # a runtime or communicator decides the mode of sends and receives; else all modes are checked
     modes = modes or (("overlap",) if runtime or queues else MODES)
     expected = _expected_counts(request.schedule, request.shape)
     report = find_faults(draft, modes, runtime or "", queues or "", expected)
@@ -167,9 +166,9 @@ class Check(Answer[CheckRequest]):
     """A schedule's file, and its faults.
 
     Attributes:
-        draft: the file's content.
+        draft: the content of the file.
         report: the faults and warnings.
-        modes: how sends and receives were taken, where deadlocks were looked for.
+        modes: the modes of sends and receives in which deadlocks were searched.
         expected: the counts that the file should have.
     """
 
@@ -180,7 +179,7 @@ class Check(Answer[CheckRequest]):
 
     @property
     def valid(self) -> bool:
-        """Whether there is no fault."""
+        """True if the schedule has no fault."""
         return self.report.valid
 
     @property
@@ -190,11 +189,11 @@ class Check(Answer[CheckRequest]):
 
     @property
     def passed(self) -> bool:
-        """Whether the schedule is valid."""
+        """True if the schedule is valid."""
         return self.valid
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.check/1``."""
+        """Return the object of schema ``ppsim.check/1``."""
 
         def facts(fault: Fault) -> dict[str, Any]:
             return {
@@ -211,24 +210,24 @@ class Check(Answer[CheckRequest]):
 
     @property
     def verdict(self) -> str:
-        """Whether the schedule is valid, with the checks; or the number of faults."""
+        """The sentence "valid" with the checks that passed, or the number of faults."""
         return count_faults(self.report) + (self._proved() if self.valid else "")
 
     @property
     def tone(self) -> str:
-        """Good where the schedule is valid, else the tone of a fault."""
+        """The tone of good news for a valid schedule, else that of a fault."""
         return "good" if self.valid else "fault"
 
     def line(self) -> Iterator[Block]:
-        """Return whether it is valid, or how many faults there are."""
+        """Return "valid", or the number of faults."""
         yield count_faults(self.report)
 
     def all_blocks(self) -> Iterator[Block]:
-        """The verdict and the faults; for GitHub annotations alone."""
+        """The verdict and the faults; with --github only the annotations."""
         return self.blocks() if self.request.github else super().all_blocks()
 
     def blocks(self) -> Iterator[Block]:
-        """Each fault with the cells it concerns."""
+        """Each fault with its cells in the file."""
         if self.request.github:
             for level, faults in (("error", self.report.faults), ("warning", self.report.warnings)):
                 yield from (
@@ -238,14 +237,12 @@ class Check(Answer[CheckRequest]):
             yield DrawnBlock(self._prose)
 
     def queues(self) -> Queues:
-        """The queues of the file with its faults."""
+        """The queues of the file, with the ops and devices that have faults."""
         from ppsim.show.drawing.card_queues import Queues
 
         draft = self.draft
-        ops = {
-            place: op
-            for op, place in enumerate(zip(draft.row.tolist(), draft.cell.tolist(), strict=True))
-        }
+        places_of_ops = zip(draft.row.tolist(), draft.cell.tolist(), strict=True)
+        ops = {place: op for op, place in enumerate(places_of_ops)}
         faulty, devices = set[int](), set[int]()
         for fault in self.report.faults:
             places = [(fault.row or 0, fault.cell or 0), *fault.other_ops]
@@ -260,44 +257,46 @@ class Check(Answer[CheckRequest]):
             yield Line(_toned_parts(line), len(line) - len(line.lstrip()) + 2)
 
     def _text(self, screen: Console) -> str:
-        """Each fault with the cells it concerns; empty for none."""
-        draft, blocks = self.draft, list[str]()
-        for title, faults in (("", self.report.faults), ("warning: ", self.report.warnings)):
-            for fault in faults[:MOST_SHOWN]:
-                # messages printed alone begin with their kind
-                said = fault.message.removeprefix(f"{fault.kind} ")
-                lines = [f"{title}{fault.kind}{_place(draft, fault)}: {shorten(said, 1000)}"]
-                if fault.circle:
-                    what = said.removesuffix("; ".join(fault.waits)).removesuffix(": ")
-                    lines = [f"{title}{fault.kind}{_place(draft, fault)}: {what}"]
-                    lines += [f"  {CIRCLE}{shorten(' -> '.join(fault.circle), 1000)}"]
-                    lines += [f"  {shorten(wait, 1000)}" for wait in fault.waits[:MOST_CELLS]]
-                cells = [(fault.row, fault.cell or 1), *fault.other_ops] if fault.row else []
-                for row, cell in list(dict.fromkeys(cells))[:MOST_CELLS]:
-                    text, carets = draft.excerpt(row, cell, _room_around(screen, draft, row, cell))
-                    lines += (
-                        [f"  line {row}: {text}", f"  {' ' * len(f'line {row}: ')}{carets}"]
-                        if text
-                        else []
-                    )
-                blocks.append(
-                    "\n".join([*lines, *([f"  try: {fault.hint}"] if fault.hint else [])])
-                )
+        """Return the faults and warnings as text; empty without."""
+        blocks = list[str]()
+        for prefix, faults in (("", self.report.faults), ("warning: ", self.report.warnings)):
+            blocks += ("\n".join(self._lines(f, prefix, screen)) for f in faults[:MOST_SHOWN])
             if (more := len(faults) - MOST_SHOWN) > 0:
-                blocks.append(f"{title}{more} more; --json prints all")
+                blocks.append(f"{prefix}{more} more; --json prints all")
         return "".join(f"\n{block}\n" for block in blocks)
 
+    def _lines(self, fault: Fault, prefix: str, screen: Console) -> Iterator[str]:
+        """Yield the lines of a fault: its message, its cells in the file, and its hint."""
+        draft = self.draft
+        heading = f"{prefix}{fault.kind}{_place(draft, fault)}: "
+        # a message that is printed alone begins with the kind of fault
+        message = fault.message.removeprefix(f"{fault.kind} ")
+        if fault.circle:
+            yield heading + message.removesuffix("; ".join(fault.waits)).removesuffix(": ")
+            yield f"  {CIRCLE}{shorten(' -> '.join(fault.circle), 1000)}"
+            yield from (f"  {shorten(wait, 1000)}" for wait in fault.waits[:MOST_CELLS])
+        else:
+            yield heading + shorten(message, 1000)
+        cells = [(fault.row, fault.cell or 1), *fault.other_ops] if fault.row else []
+        for row, cell in list(dict.fromkeys(cells))[:MOST_CELLS]:
+            text, carets = draft.excerpt(row, cell, _letters_around(screen, draft, row, cell))
+            if text:
+                yield f"  line {row}: {text}"
+                yield f"  {' ' * len(f'line {row}: ')}{carets}"
+        if fault.hint:
+            yield f"  try: {fault.hint}"
+
     def _proved(self) -> str:
-        """The checks that a valid schedule passed."""
+        """Return the size of a valid schedule and the checks that it passed, as text."""
         draft, checked = self.draft, "every op once, in an order that can run"
         if draft.has_comms:
             queues = queue_note(self.request.runtime, self.request.queues)
-            shapes = ", each message behind its shape" if self.request.shapes else ""
+            shapes = ", each message after its shape" if self.request.shapes else ""
             checked += f"; messages match; no deadlock ({', '.join(self.modes)}{shapes}){queues}"
         elif draft.start is not None:
             checked += ", one at a time on each device"
         if self.request.lengths is not None:
-            checked += "; as many microbatches on every replica"
+            checked += "; equal numbers of microbatches on all replicas"
         count = draft.n_microbatches // (draft.n_slices * draft.n_rounds)
         microbatches = count_text(count, "microbatch")
         microbatches += f" x {draft.n_slices} slices" if draft.n_slices > 1 else ""
@@ -310,7 +309,7 @@ class Check(Answer[CheckRequest]):
 
 
 def _toned_parts(line: str) -> list[Part]:
-    """Tone a line of a check's text: a kind of fault, carets or a hint."""
+    """Return a line of a check's text in parts: kinds of fault, carets and hints have tones."""
     words = line.strip()
     if words and not words.strip("^"):
         return [(line, "fault")]
@@ -325,7 +324,7 @@ def _toned_parts(line: str) -> list[Part]:
 
 
 def annotation(draft: Draft, fault: Fault, level: str, file: str) -> str:
-    """One GitHub workflow command."""
+    """Return a fault as a GitHub workflow command."""
     where = f"file={_escape(file, ':,')}"
     if fault.row and draft.lines:
         first, last = draft.span(fault.row, fault.cell or 1)
@@ -341,7 +340,7 @@ def _escape(text: str, more: str = "") -> str:
 
 
 def count_faults(report: CheckReport) -> str:
-    """Return "valid", or how many faults there are."""
+    """Return "valid", or the number of faults as text."""
     if report.valid:
         return "valid"
     from ppsim.inputs.check.checks import MOST_FAULTS
@@ -351,58 +350,57 @@ def count_faults(report: CheckReport) -> str:
 
 
 def _expected_counts(schedule: str | None, shape: ShapeOptions) -> ExpectedCounts:
+    """Return the counts that a file should have: of the named schedule, or of the given shape."""
     from ppsim.inputs.check.expected_counts import ExpectedCounts
 
     if schedule is not None:
-        made = build_schedule(schedule, shape)
-        return ExpectedCounts(made.n_devices, made.n_stages, made.n_microbatches, made)
-    stages = shape.stages or (
-        shape.devices * shape.chunks if shape.devices and shape.chunks else None
-    )
-    devices = shape.devices or (stages // shape.chunks if stages and shape.chunks else None)
+        built = build_schedule(schedule, shape)
+        return ExpectedCounts(built.n_devices, built.n_stages, built.n_microbatches, built)
+    stages, devices = shape.stages, shape.devices
+    if shape.chunks:
+        stages = stages or (devices * shape.chunks if devices else None)
+        devices = devices or (stages // shape.chunks if stages else None)
     return ExpectedCounts(devices, stages, shape.microbatches)
 
 
 def order_note(draft: Draft, expected: ExpectedCounts) -> str:
-    """Return whether the order is that of the schedule named, empty without one."""
+    """Return a clause: the file has the order of the named schedule, or another; empty without."""
     if expected.schedule is None:
         return ""
     from ppsim.inputs.check.expected_counts import same_order
 
     name = expected.schedule.name
-    return (
-        f"; in the order of {name}"
-        if same_order(draft, expected.schedule)
-        else f"; in another order than {name}"
-    )
+    if same_order(draft, expected.schedule):
+        return f"; in the order of {name}"
+    return f"; in another order than {name}"
 
 
 def queue_note(runtime: str | None, queues: str | None) -> str:
-    """The kind of communicator queues that was checked; empty where none was chosen."""
+    """Return a clause on the queues of communicators that were checked; empty without."""
     from ppsim.inputs.check.queues import QUEUES_OF
 
     per, batched = (queues, False) if queues else QUEUES_OF.get(runtime or "", ("", False))
     if not per:
         return ""
-    return (
-        f"; nor in one queue per {per}"
-        + (", in batches" if batched else "")
-        + (f", as {runtime} has" if not queues else "")
-    )
+    note = f"; nor in one queue per {per}"
+    if batched:
+        note += ", in batches"
+    return note if queues else f"{note}, as {runtime} has"
 
 
-def _room_around(screen: Console, draft: Draft, row: int, cell: int) -> int:
-    """Return the number of letters of a line that fit on either side of a cell, so that its caret
-    stays below it.
+def _letters_around(screen: Console, draft: Draft, row: int, cell: int) -> int:
+    """Return the number of letters to show on either side of a cell, so that the line is not
+    wrapped and its carets stay below the cell.
     """
+    if not screen.is_terminal:
+        return MOST_AROUND
     first, last = draft.span(row, cell)
     used = len(f"  line {row}: ......") + last - first
-    return (
-        max(4, min(MOST_AROUND, (screen.width - used) // 2)) if screen.is_terminal else MOST_AROUND
-    )
+    return max(4, min(MOST_AROUND, (screen.width - used) // 2))
 
 
 def _place(draft: Draft, fault: Fault) -> str:
+    """Return the place of a fault as text: its device and op, or its line and cell."""
     if fault.row is None:
         return ""
     if not draft.lines:

@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.real.traces.run import RealRun
 
-OPS = (".ops.csv", ".ops.jsonl", ".ops.parquet")  # which hold all steps of all replicas
+OPS = (".ops.csv", ".ops.jsonl", ".ops.parquet")  # tables with all steps of all replicas
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertRequest(Request):
-    """Convert a schedule: torch's CSV, JSON, traces, Mermaid text and real runs are read, all
-    formats are written.
+    """Convert a schedule: from torch's CSV, JSON, traces, Mermaid text and real runs, to all
+    formats.
 
-    Tables of ops (.ops.csv, .ops.jsonl, .ops.parquet) take a real run whole, other formats one
-    iteration. A file without times is timed by the costs given. A format that cannot carry all that
-    the file states is refused; so are --merge-bw and --split-bw of a file with times, which say
-    nothing of the new ops.
+    Tables of ops (.ops.csv, .ops.jsonl, .ops.parquet) contain a whole real run, other formats one
+    iteration. A file without times is timed with the given costs. A format is refused if it would
+    lose a part of the file; so are --merge-bw and --split-bw if the file has times, because the new
+    ops would have none.
 
     \b
       ppsim convert schedule.csv -o schedule.svg --tf 1 --tb 2
@@ -57,7 +57,7 @@ class ConvertRequest(Request):
         Need(
             ADDING_OPS,
             never,
-            "{options} adds ops, and convert writes those that the file holds",
+            "{options} adds ops, and convert writes only the ops of the file",
             "ppsim run FILE --recompute -o FILE",
         ),
         Need(
@@ -70,7 +70,9 @@ class ConvertRequest(Request):
     output: FigureOptions = group(FigureOptions, "Output")
     costs: CostOptions = group(CostOptions, "Costs")
     iteration: str = iteration_option("median")
-    lossy: bool = flag("--lossy", help="Write even what a format cannot carry whole.", common=True)
+    lossy: bool = flag(
+        "--lossy", help="Write a format even if it loses a part of the file.", common=True
+    )
     merge_bw: bool = flag(
         "--merge-bw",
         help="Write I and W of a microbatch, where W follows its I, as one B.",
@@ -81,7 +83,7 @@ class ConvertRequest(Request):
     )
 
     def check(self) -> None:
-        """Refuse a request that writes nothing, or overwrites the file that it reads."""
+        """Raise InputError without -o, and for an -o that is the file to read."""
         targets = [target for target, _ in find_targets(self.output)]
         if not targets:
             raise InputError(
@@ -93,17 +95,18 @@ class ConvertRequest(Request):
 
 
 def convert(file: str, *targets: str, **options: Any) -> Converted:
-    """Write a schedule's file in other formats; ``options`` as ``ppsim convert`` takes them, by
-    name.
+    """Write a schedule's file in other formats.
+
+    ``options`` are the options of ``ppsim convert`` by name.
 
     Raises:
-        InputError: a file that cannot be read, or a format that cannot carry all that it states.
+        InputError: the file cannot be read, or a format would lose a part of it.
     """
     return answer(ask(ConvertRequest, {"file": file, "output": targets} | options)).save(*targets)
 
 
 def answer(request: ConvertRequest) -> Converted:
-    """Read the file, and make the costs that time it where it has no times."""
+    """Read the file, and the costs that time it if it has no times."""
     from ppsim.inputs.drafts.read import require_sound
 
     given = TypedOptions.from_request(request)
@@ -114,17 +117,18 @@ def answer(request: ConvertRequest) -> Converted:
     if request.merge_bw or request.split_bw:
         draft = _convert_backwards(draft, request.merge_bw, request.lossy)
     schedule = draft.schedule()
-    idle = given.spellings(tuple(name for name in GIVEN_COSTS if not (unit and name == "unit")))
-    if draft.start is not None and idle:
+    unused = given.spellings(tuple(name for name in GIVEN_COSTS if not (unit and name == "unit")))
+    if draft.start is not None and unused:
         raise InputError(
-            f"{draft.source} holds its own times, so it takes no {', '.join(idle)}", "leave it out"
+            f"{draft.source} has times, so {', '.join(unused)} cannot be given too", "leave it out"
         )
     check_used([schedule], request.costs)
     costs = None if draft.start is not None else build_costs(schedule, request.costs)
-    tables = any(suffix in OPS for _, suffix in find_targets(request.output)) and not given.has(
-        "iteration"
-    )
-    return Converted(request, draft, costs, read_whole(request.file, unit) if tables else None)
+    has_tables = any(suffix in OPS for _, suffix in find_targets(request.output))
+    run = None
+    if has_tables and not given.has("iteration"):
+        run = read_whole(request.file, unit)
+    return Converted(request, draft, costs, run)
 
 
 @dataclass(frozen=True)
@@ -132,9 +136,9 @@ class Converted(Answer[ConvertRequest]):
     """A schedule's file, to be written in other formats.
 
     Attributes:
-        draft: the file's content.
-        costs: that time it; None where it has times.
-        run: a real run with all its iterations, for tables of ops; None where one was asked for.
+        draft: the content of the file.
+        costs: the costs that time it; None if it has times.
+        run: a real run with all its iterations, for tables of ops; None if they are not written.
     """
 
     draft: Draft
@@ -143,20 +147,20 @@ class Converted(Answer[ConvertRequest]):
 
     @property
     def verdict(self) -> str:
-        """The content of the file, and the source of the new files' times."""
+        """The shape of the file, the number of new files, and the source of their times."""
         schedule = self.draft.schedule()
-        times = "times of the options" if self.costs else "its own times"
+        times = "times of the options" if self.costs else "the times of the file"
         files = count_text(len(self.request.output.output), "file")
         return f"{self.request.file}, {shape_line(schedule)}: {files} written, with {times}"
 
     def json_object(self) -> dict[str, Any]:
-        """The inputs that files carry: the command, and the costs or the converted file."""
+        """Return the inputs of the written files: the command, and the costs or the read file."""
         return inputs_of(self.typed_options, self.costs) | (
             {} if self.costs else {"converted from": self.request.file}
         )
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
-        """The file's ops with its times, or with the costs given where it has none."""
+        """The ops of the file with its times, or timed with the given costs."""
         timeline = self.draft.timeline()
         if timeline is None:
             from ppsim.engine.simple.longest_path import simulate
@@ -170,7 +174,7 @@ class Converted(Answer[ConvertRequest]):
         return iter(())
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for."""
+        """Return the writer of each -o."""
         from ppsim.show.files.convert import convert
         from ppsim.show.files.document import style_of
 
@@ -208,17 +212,19 @@ def _write_run(run: RealRun, target: str, suffix: str) -> None:
 
 
 def _convert_backwards(draft: Draft, merge: bool, lossy: bool) -> Draft:
-    """Merge I and W into B, or split B; times are dropped where losses are allowed, else
-    refused.
+    """Return a draft with I and W merged into B, or with B split; without times.
+
+    Raises:
+        InputError: the draft has times, and ``lossy`` is off.
     """
     from ppsim.core.draft import Draft
     from ppsim.core.split_backward import merge_backwards, split_backwards
 
     if draft.start is not None and not lossy:
         raise InputError(
-            f"{draft.source} holds times, which say nothing of the ops that "
-            f"--{'merge' if merge else 'split'}-bw makes",
-            "--lossy leaves them out",
+            f"{draft.source} has times, and the ops that --{'merge' if merge else 'split'}-bw "
+            f"makes have none",
+            "--lossy leaves the times out",
         )
-    made = (merge_backwards if merge else split_backwards)(draft.whole_schedule())
-    return replace(Draft.from_schedule(made, draft.source), name=draft.name, idle=draft.idle)
+    schedule = (merge_backwards if merge else split_backwards)(draft.whole_schedule())
+    return replace(Draft.from_schedule(schedule, draft.source), name=draft.name, idle=draft.idle)

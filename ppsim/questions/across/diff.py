@@ -35,23 +35,23 @@ if TYPE_CHECKING:
     from ppsim.show.files.document import Document, PageExplanation
 
 MOST_DEVICES = 16  # rows of the table of devices
-MOST_OPS = 3  # ops named for a change
-COLUMNS = 80  # of a pipe
-BACKWARD = "backward"  # B, I and W together
+MOST_OPS = 3  # ops listed for each kind of change
+COLUMNS = 80  # width of a table in a pipe
+BACKWARD = "backward"  # the sum of B, I and W
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiffRequest(Request):
     """Say where the time of two runs differs: by cause, by device, by op.
 
-    A and B are schedules (1f1b, interleaved:2), which are simulated with the options given, or
+    A and B are schedules (1f1b, interleaved:2), which are simulated with the given options, or
     files with times, such as a run's JSON or trace, or folders of real runs (Primus, Kineto) and
-    records (FILE:NAME for one of several), whose times stay as they are. A schedule next to a file
-    takes the shape of that run and, without options of costs, its median times: so it predicts the
-    run, or says what another schedule would give.
+    records (FILE:NAME for one of several), whose times stay as they are. If one is a file and the
+    other a schedule, the schedule is simulated in the shape of the file's run and, without options
+    of costs, with its median times: the prediction of that run, or of another schedule.
 
-    All differences are B - A. The time of a device is in ops of some kind or idle for some cause,
-    so the differences sum to that of the makespans.
+    All differences are B - A. Every moment of a device is in an op of some kind or idle for some
+    cause, so the differences sum to the difference of the makespans.
 
     \b
       ppsim diff 1f1b zb-1p --devices 4 --mb 8
@@ -71,14 +71,14 @@ class DiffRequest(Request):
     face: FaceOptions = group(FaceOptions, "Output")
 
     def check(self) -> None:
-        """Refuse another number of runs than two."""
-        if len(self.specs) != 2:
-            hint = (
-                "a name such as 1f1b (ppsim list), or a file, for each"
-                if len(self.specs) < 2
-                else "ppsim compare"
-            )
-            raise InputError(f"diff takes two runs, got {len(self.specs)}", hint)
+        """Raise InputError for another number of runs than two."""
+        if len(self.specs) < 2:
+            hint = "a name such as 1f1b (ppsim list), or a file, for each"
+        elif len(self.specs) > 2:
+            hint = "ppsim compare"
+        else:
+            return
+        raise InputError(f"diff takes two runs, got {len(self.specs)}", hint)
 
 
 def diff(before: str, after: str, **options: Any) -> Any:
@@ -86,17 +86,17 @@ def diff(before: str, after: str, **options: Any) -> Any:
 
     Args:
         before: a schedule, or a file or folder with times.
-        after: likewise; differences are this one's less the first's.
-        options: as ``ppsim diff`` takes them, by name.
+        after: another one; differences are ``after`` - ``before``.
+        options: the options of ``ppsim diff`` by name.
 
     Raises:
-        InputError: an option that is refused, or files that show no run.
+        InputError: an option is refused, or files contain no run.
     """
     return answer(ask(DiffRequest, {"specs": (before, after)} | options))
 
 
 def answer(request: DiffRequest) -> Diff:
-    """Time both runs and take their difference."""
+    """Time both runs, and return their differences."""
     from ppsim.analysis.diff import difference
     from ppsim.real.traces.timers import shows_timers
     from ppsim.schedules import reads_ops
@@ -104,7 +104,7 @@ def answer(request: DiffRequest) -> Diff:
     given, specs = TypedOptions.from_request(request), request.specs
     if logs := [spec for spec in specs if shows_timers(spec)]:
         raise InputError(
-            f"{logs[0]} holds totals of timers and no run",
+            f"{logs[0]} has totals of timers, not a run",
             f"ppsim read {logs[0]}, which shows them",
         )
     units = {spec: unit for spec in specs if (unit := table_unit(request.costs.unit, spec))}
@@ -114,14 +114,13 @@ def answer(request: DiffRequest) -> Diff:
     )
     if given.has("iteration") and all(run.source != MEASURED for run in runs):
         raise InputError(
-            "--iteration chooses a step of a real run, and there is none", "leave it out"
+            "--iteration chooses a step of a real run, and neither run is one", "leave it out"
         )
-    if (shaped := given.spellings(SHAPE)) and all(
-        run.source in (STATED, MEASURED) or reads_ops(run.spec) for run in runs
-    ):
-        verb = "has" if len(shaped) == 1 else "have"
+    sizes = given.spellings(SHAPE)
+    if sizes and all(run.source in (STATED, MEASURED) or reads_ops(run.spec) for run in runs):
+        verb = "has" if len(sizes) == 1 else "have"
         raise InputError(
-            f"{', '.join(shaped)} {verb} no effect: files state their own shape", "leave it out"
+            f"{', '.join(sizes)} {verb} no effect: the files state their shape", "leave it out"
         )
     simulated = [run.costs for run in runs if run.source not in (STATED, MEASURED)]
     inputs = inputs_of(given, simulated[0] if simulated else None)
@@ -135,7 +134,7 @@ class Diff(Answer[DiffRequest]):
     Attributes:
         difference: the difference by cause, device and op.
         runs: both runs.
-        inputs: how to make the answer again.
+        inputs: the command, version and settings that repeat the answer.
     """
 
     difference: Difference
@@ -148,7 +147,7 @@ class Diff(Answer[DiffRequest]):
         return ("A", "B") if specs[0] == specs[1] else specs
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.diff/1``."""
+        """Return the object of schema ``ppsim.diff/1``."""
         from ppsim.analysis.diff import diff_object
 
         return diff_object(self.difference, self._names, self.inputs) | {
@@ -157,13 +156,13 @@ class Diff(Answer[DiffRequest]):
 
     @property
     def verdict(self) -> str:
-        """The shorter run, the difference, and the reason."""
+        """The faster run, the difference, and its largest causes, in one sentence."""
         from ppsim.analysis.diff import closing
 
         return closing(self.difference, self._names)
 
     def blocks(self) -> Iterator[Block]:
-        """Both runs, the difference by cause, by device and by op."""
+        """Both runs, and the differences by cause, by device and by op."""
         yield ""
         yield from _tables(self.difference, self.runs)
 
@@ -175,16 +174,15 @@ class Diff(Answer[DiffRequest]):
         ]
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for: both runs, one above the other."""
+        """Return the writer of each -o: both runs, one above the other."""
         titles = [f"{letter}: {_title(run)}" for letter, run in zip("AB", self.runs, strict=True)]
         timelines = [idle.timeline for idle in self.difference.runs]
 
         def complete(document: Document, suffix: str) -> Document:
-            return (
-                replace(document, explanation=_page_explanation(self.difference, self._names))
-                if suffix == ".html"
-                else document
-            )
+            if suffix != ".html":
+                return document
+            explanation = _page_explanation(self.difference, self._names)
+            return replace(document, explanation=explanation)
 
         return document_writers(
             timelines,
@@ -198,22 +196,25 @@ class Diff(Answer[DiffRequest]):
 
 
 def _title(run: TimedRun) -> str:
-    name, full = title_of(run.timeline.schedule), title_with_chunks(run.timeline.schedule)
-    return (
-        full if run.source not in (STATED, MEASURED) or name == run.spec else f"{full} ({run.spec})"
-    )
+    """Return the schedule's name with its chunks; for a file also the path."""
+    name, title = title_of(run.timeline.schedule), title_with_chunks(run.timeline.schedule)
+    if run.source not in (STATED, MEASURED) or name == run.spec:
+        return title
+    return f"{title} ({run.spec})"
 
 
 def _tables(found: Difference, runs: tuple[TimedRun, ...]) -> Iterator[Block]:
+    """Yield the sources of both runs, tables by cause and device, and lines on ops."""
     from ppsim.analysis.idle import CAUSES
 
     unit = found.runs[0].timeline.unit
     for letter, run, makespan in zip("AB", runs, found.makespans, strict=True):
-        said = f"{letter}  {_title(run)}: {shape_line(run.timeline.schedule)}, {run.source}, "
-        yield Line(f"{said}{format_number(makespan)} {unit}", 3)
+        size = shape_line(run.timeline.schedule)
+        time = f"{format_number(makespan)} {unit}"
+        yield Line(f"{letter}  {_title(run)}: {size}, {run.source}, {time}", 3)
     yield ""
     yield Line(f"where the time goes, in {unit} per device on average:")
-    rows = [*_causes(found)]
+    rows = [*_cause_rows(found)]
 
     def tone(row: int, column: int) -> str:
         if column == 3 and rows[row][0] in (*CAUSES, "makespan"):
@@ -226,14 +227,14 @@ def _tables(found: Difference, runs: tuple[TimedRun, ...]) -> Iterator[Block]:
     if found.by_device is not None:
         yield ""
         yield Line("device by device, B - A:")
-        yield from _devices(found)
+        yield from _device_table(found)
     yield ""
     for line in _op_lines(found):
         yield Line(line, 2)
 
 
-def _causes(found: Difference) -> Iterator[list[str]]:
-    """A row per term, then the makespans that they sum to."""
+def _cause_rows(found: Difference) -> Iterator[list[str]]:
+    """Yield a row for each term of the time, and a last one for the makespans."""
     from ppsim.analysis.diff import MEANINGS, TERMS, signed_part
 
     first, second = found.means
@@ -245,8 +246,8 @@ def _causes(found: Difference) -> Iterator[list[str]]:
     yield ["makespan", *map(format_number, ends), signed_part(ends[1] - ends[0], found), ""]
 
 
-def _devices(found: Difference) -> Iterator[Block]:
-    """A row per device, and a column per term that differs on any."""
+def _device_table(found: Difference) -> Iterator[Block]:
+    """Yield a table with a row for each device and a column for each term that differs."""
     from ppsim.analysis.diff import TERMS, signed_part
 
     by_device = found.by_device
@@ -267,8 +268,8 @@ def _devices(found: Difference) -> Iterator[Block]:
 
 
 def _op_lines(found: Difference) -> Iterator[str]:
-    """The ops that both runs have, the largest changes of their times and starts, and of means per
-    stage.
+    """Yield lines on the ops that both runs have: their number, and the largest changes of mean
+    times, times and starts.
     """
     schedules = [idle.timeline.schedule for idle in found.runs]
     stages = [schedule.n_stages for schedule in schedules]
@@ -297,9 +298,7 @@ def _op_lines(found: Difference) -> Iterator[str]:
 
 
 def _page_explanation(found: Difference, names: tuple[str, ...]) -> PageExplanation:
-    """The differences for a page: by cause, and by device and cause, with the ops that both runs
-    have.
-    """
+    """Return the differences for a page: by cause, by device and cause, and pairs of equal ops."""
     from ppsim.analysis.diff import MEANINGS, TERMS, closing, signed_part
     from ppsim.show.files.document import PageExplanation
 
@@ -308,7 +307,7 @@ def _page_explanation(found: Difference, names: tuple[str, ...]) -> PageExplanat
     changes = [*_joined_changes(found.by_cause, joined).items(), ("makespan", ends[1] - ends[0])]
     meanings = {
         **MEANINGS,
-        BACKWARD: f"{' + '.join(joined)}: one run splits what the other does not",
+        BACKWARD: f"{' + '.join(joined)}: only one of the runs splits backwards",
     }
     bars = [
         bar(name, meanings.get(name, ""), 0.0, value, signed_part(value, found))
@@ -336,7 +335,7 @@ def _page_explanation(found: Difference, names: tuple[str, ...]) -> PageExplanat
 
 
 def _backwards(found: Difference) -> list[str]:
-    """The kinds of backward to sum: all that occur where only one run splits some; else none."""
+    """Return the kinds of backward to sum: all that occur, if the runs have different kinds."""
     from ppsim.analysis.diff import TERMS
 
     kinds: list[str] = [name for name in ("B", "I", "W") if name in found.by_cause]
@@ -345,7 +344,7 @@ def _backwards(found: Difference) -> list[str]:
 
 
 def _joined_changes(changes: Mapping[str, float], joined: Sequence[str]) -> dict[str, float]:
-    """Return changes with all of ``joined`` merged into one, at the place of their first."""
+    """Return changes with those of ``joined`` summed, at the place of the first."""
     total = sum(changes[name] for name in joined)
     named = {BACKWARD if name in joined else name: value for name, value in changes.items()}
     return {name: total if name == BACKWARD else value for name, value in named.items()}

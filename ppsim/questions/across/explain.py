@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -70,26 +70,26 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.worker_map import WorkerMap
     from ppsim.show.files.document import Document, PageExplanation
 
-PAGE = 9.0  # inches of a figure in a page
-CAUSE_INDENT = 22  # where the words of a row of causes begin
-MOST_GAINS = 20_000  # ops times devices, up to which the period is found for each time 1% less
-LEAST_GAIN = 1e-3  # of a step, below which a dealing is not worth a line
+PAGE = 9.0  # width in inches of a figure in a page
+CAUSE_INDENT = 22  # column at which a row of idle time has the meaning of its cause
+MOST_GAINS = 20_000  # ops x devices of a run up to which gains are those of its period
+LEAST_GAIN = 1e-3  # share of a step that dealing again must save to be listed
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainRequest(Request):
     """Say why devices are idle, what decides the time, and what would help.
 
-    SCHEDULE is a name, which is simulated with the options given, or a file. A file that states
-    times, and a real run given by --trace, are explained as they are; changes are simulated with
-    the costs that their times show.
+    SCHEDULE is a name, which is simulated with the given options, or a file. A file that states
+    times, and a real run given by --trace, are explained as they are; changes to them are simulated
+    with costs derived from those times.
 
     \b
-    What it prints:
+    The answer has:
       idle time by cause, which sums to all idle time, and the devices with most
       a critical path: the chain of ops that decides the makespan
-      what the makespan gains where one time is 1% less
-      what changes would give, each simulated, and the best of them
+      the time that the makespan saves if one time is 1% less
+      the makespan after each of several changes, simulated, and the best change
 
     \b
       ppsim explain 1f1b --stages 4 --mb 8
@@ -104,7 +104,7 @@ class ExplainRequest(Request):
         Need(
             ("cap",),
             lambda g: not g["changes"],
-            "{options} is for what explain tries by itself, and --what-if names the changes",
+            "{options} limits the changes that explain chooses, and --what-if chooses them",
             "leave one of them out",
         ),
     )
@@ -112,9 +112,8 @@ class ExplainRequest(Request):
     trace: str | None = common(
         "--trace",
         metavar="DIR|FILE",
-        help="Explain a real run as it was measured, of a file or a folder: a table of ops, "
-        "Primus' pp_rank_N.json, "
-        "Kineto traces, or a record; -s chooses a run of a record of several.",
+        help="Explain a real run as measured, from a file or a folder: a table of ops, Primus' "
+        "pp_rank_N.json, Kineto traces, or a record (-s chooses one of its runs).",
     )
     iteration: str = iteration_option("median")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
@@ -126,11 +125,9 @@ class ExplainRequest(Request):
         multiple=True,
         metavar="KEY=VALUE,...",
         help="Simulate a change; repeatable. Any option of shape, costs, model or messages: "
-        "mb=16 · schedule=zb-1p · tp=4 · comm=0.1 "
-        "· speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 "
-        "(every stage) · "
-        "link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of "
-        "stage 3 to stage 2).",
+        "mb=16 · schedule=zb-1p · tp=4 · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9 (forward of "
+        "stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · link.0-1=0.5, link.0>1=x2 (one "
+        "direction) · layers.3>2=1/8 (moves one of the eight layers of stage 3 to stage 2).",
     )
     of_device: int | None = common(
         "--device", type=click.IntRange(min=0), help="Show every gap of this device."
@@ -138,31 +135,29 @@ class ExplainRequest(Request):
     of_op: str | None = common(
         "--op",
         metavar="OP",
-        help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).",
+        help="Show the op or message that an op waits for, and its slack: 2B5 or B5@2 (stage 2).",
     )
     cap: str | None = option(
         "--cap",
         metavar="SIZE",
-        help="The most a device may hold of what is advised (what this run holds): a number counts "
-        "activations of a device's 1/P share of the model, with --layout of one layer; with a "
-        "unit, such "
-        "as 40GiB, bytes of a --profile or of a --model.",
+        help="Memory cap of a device for advised changes (default: the peak of this run). A number "
+        "counts activations of a device's 1/P share of the model, or of one layer with --layout; "
+        "a size such as 40GiB needs --profile or --model.",
     )
     replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     dealing: DealOptions = group(DealOptions, "Lengths")
     heat: bool = flag(
         "--heat",
-        help="Draw, not the schedule, each worker's slowdown over the steps of a job, or with "
-        "--lengths the times of "
-        "every replica's microbatches, as given and as dealt.",
+        help="Instead of the schedule, draw each worker's slowdown over the steps of a job, or "
+        "with --lengths the times of every replica's microbatches, as given and as dealt.",
     )
     output: FigureOptions = group(FigureOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
 
     @property
     def spec(self) -> str:
-        """The schedule's spelling, empty where a trace is given and names none."""
+        """The schedule's spelling; empty if --trace is given and no schedule is named."""
         named = self.schedule.names or self.schedule.schedule is not None
         return self.schedule.spec if named or not self.trace else ""
 
@@ -173,11 +168,11 @@ def explain(schedule: str | None = None, **options: Any) -> Explained:
     Times are in the run's unit.
 
     Args:
-        schedule: a name, or a file; None where ``trace=`` is given.
-        options: as ``ppsim explain`` takes them, by name; ``what_if`` is a list of changes.
+        schedule: a name, or a file; None with ``trace=``.
+        options: the options of ``ppsim explain`` by name; ``what_if`` is a list of changes.
 
     Raises:
-        InputError: an option that is refused, or files that show no run.
+        InputError: an option is refused, or files contain no run.
     """
     from ppsim.ask.request import ask
 
@@ -185,41 +180,65 @@ def explain(schedule: str | None = None, **options: Any) -> Explained:
 
 
 def answer(request: ExplainRequest) -> Explained:
-    """Explain the schedule or the run of the request."""
+    """Explain a run of files by its own times, or simulate a schedule and explain that."""
     given = TypedOptions.from_request(request)
     stated = _stated_run(given, request)
-    execution: Execution | None = None
-    each: StepEnds | None = None
-    load: Load | None = None
-    dealt: DealtLoad | None = None
-    tried: TriedChanges
     if stated:
-        if typed := given.spellings(("replicas", "t_reduce", "lengths", "cp_of", "model")):
-            what = f"{', '.join(typed)} is of simulated runs, and this one states its times"
-            raise InputError(what, "leave it out")
-        explanation, base = _explain_stated(stated)
-        prices = stated.observed.costs
-        inputs = inputs_of(given) | {"run": stated.text}
+        explained = _answer_stated(request, given, stated)
     else:
-        costs, network = price_by_model(
-            request.costs, request.network, request.modelled, request.lengths.mbs
-        )
-        request = replace(request, costs=costs, network=network)
-        explanation, base, simulated = _explain_simulated(request)
-        prices = simulated.prices
-        inputs, execution = inputs_of(given, prices), simulated.execution
-        each, load = simulated.replicas, simulated.load
-        dealt = _deal(request, base, simulated, request.dealing)
+        explained = _answer_simulated(request, given)
+    explained.detail_lines()  # refuses a device or an op that does not exist
+    return explained
+
+
+def _answer_stated(request: ExplainRequest, given: TypedOptions, stated: StatedRun) -> Explained:
+    """Explain a run by the times of its files."""
+    if typed := given.spellings(("replicas", "t_reduce", "lengths", "cp_of", "model")):
+        what = f"{', '.join(typed)} is for simulated runs, and this one states its times"
+        raise InputError(what, "leave it out")
+    explanation, base = _explain_stated(stated)
     tried = _try_changes(request, explanation, base, given, stated)
-    if load:
-        dealings = _dealing_changes(request, base, simulated, dealt, tried.room)
-        tried = replace(tried, changes=(*dealings, *tried.changes))
+    _refuse_dealing(request, stated)
+    return Explained(
+        request,
+        explanation,
+        stated.observed.costs,
+        tried.changes,
+        inputs_of(given) | {"run": stated.text},
+        stated=stated,
+        room=tried.room,
+        remarks=tried.notes,
+    )
+
+
+def _answer_simulated(request: ExplainRequest, given: TypedOptions) -> Explained:
+    """Simulate the schedule of a request, and explain the simulation."""
+    costs, network = price_by_model(
+        request.costs, request.network, request.modelled, request.lengths.mbs
+    )
+    request = replace(request, costs=costs, network=network)
+    explanation, base, simulated = _explain_simulated(request)
+    inputs = inputs_of(given, simulated.prices)
+    dealt = _deal(request, base, simulated, request.dealing)
+    tried = _try_changes(request, explanation, base, given, None)
+    changes = tried.changes
+    if simulated.load:
+        changes = (*_dealing_changes(request, base, simulated, dealt, tried.room), *changes)
     else:
-        _refuse_dealing(request, stated)
-    told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes, load, dealt
-    found = Explained(request, explanation, prices, *told)
-    found.detail_lines()  # refuses a device or an op that does not exist
-    return found
+        _refuse_dealing(request, None)
+    return Explained(
+        request,
+        explanation,
+        simulated.prices,
+        changes,
+        inputs,
+        execution=simulated.execution,
+        replicas=simulated.replicas,
+        room=tried.room,
+        remarks=tried.notes,
+        load=simulated.load,
+        dealt=dealt,
+    )
 
 
 def _try_changes(
@@ -229,31 +248,38 @@ def _try_changes(
     given: TypedOptions,
     stated: StatedRun | None,
 ) -> TriedChanges:
-    """Simulate the given changes, or else changes that may help. Of a job of several replicas only
-    the given ones: others are simulated over all replicas.
+    """Simulate the changes of --what-if, or else changes that may help.
+
+    For a recorded job of several replicas, only those of --what-if: its remedies are simulated over
+    all replicas instead.
     """
     if request.changes:
-        from ppsim.analysis.explain import timed_change
-
-        found = []
-        for change in request.changes:
-            text, timeline, run = change_run(change, base, given)
-            around = run.find_round(timeline) if explanation.round else None
-            if explanation.round and around is None:
-                what = f"--what-if {change}: {timeline.schedule.name} has no period to compare by"
-                raise InputError(what, "ppsim compare, or leave out --steps")
-            made = timed_change(text, text, timeline, around)
-            if base.tokens and run.tokens:
-                each = made.per_microbatch * base.tokens / run.tokens
-                made = replace(made, per_microbatch=each)
-            found.append(made)
-        return TriedChanges(tuple(found))
+        changes = (_what_if(change, explanation, base, given) for change in request.changes)
+        return TriedChanges(tuple(changes))
     if stated and stated.job and len(stated.job.replicas) > 1:
         if request.cap is not None:
-            what = "--cap is for schedules that are tried, and a job of several replicas has none"
+            what = (
+                "--cap limits schedules that are tried, and none are for a job of several replicas"
+            )
             raise InputError(what, "leave it out")
         return TriedChanges(())
     return try_changes(explanation, base, given, request.cap)
+
+
+def _what_if(change: str, explanation: Explanation, base: Run, given: TypedOptions) -> WhatIf:
+    """Simulate one change of --what-if."""
+    from ppsim.analysis.explain import timed_change
+
+    text, timeline, run = change_run(change, base, given)
+    steady = run.find_round(timeline) if explanation.round else None
+    if explanation.round and steady is None:
+        what = f"--what-if {change}: {timeline.schedule.name} has no period to compare by"
+        raise InputError(what, "ppsim compare, or leave out --steps")
+    simulated = timed_change(text, text, timeline, steady)
+    if base.tokens and run.tokens:
+        per_microbatch = simulated.per_microbatch * base.tokens / run.tokens
+        simulated = replace(simulated, per_microbatch=per_microbatch)
+    return simulated
 
 
 @dataclass(frozen=True)
@@ -261,18 +287,18 @@ class Explained(Answer[ExplainRequest]):
     """Causes of idle time, the critical path, and the changes that help.
 
     Attributes:
-        explanation: idle time by cause, the critical path, the gain of each time.
-        costs: of the simulation, or derived from a file's times.
-        changes: that were tried, each simulated.
-        inputs: how to make the answer again.
-        stated: the run of a file; None where it was simulated.
-        execution: the run with sends and receives as ops, where it was asked for.
-        replicas: when devices of each data-parallel replica are done, where there are several.
-        room: the memory that changes are held to; None where changes were given.
+        explanation: idle time by cause, the critical path, and the gain of each time.
+        costs: the costs of the simulation, or derived from the times of files.
+        changes: the changes that were simulated.
+        inputs: the command, version and settings that repeat the answer.
+        stated: the run of files; None for a simulation.
+        execution: the run with sends and receives as ops; None without --p2p or a cluster.
+        replicas: the end of each device of each data-parallel replica; None for one replica.
+        room: the memory limit of changes; None for changes of --what-if.
         remarks: sentences on changes that are not shown.
-        load: what the microbatches of every replica take, where lengths are given; the slowest
-            replica is the one explained.
-        dealt: what dealing the sequences again gives, where it was asked for.
+        load: the times of every replica's microbatches; None without lengths. The slowest replica
+            is the one explained.
+        dealt: the step after dealing the sequences again; None without --deal.
     """
 
     explanation: Explanation
@@ -289,20 +315,18 @@ class Explained(Answer[ExplainRequest]):
 
     @property
     def advice(self) -> str:
-        """The best first change of all simulated ones; for replicas, one that helps all of them."""
+        """The change to make first, with its gain, as a sentence; for a job, its best remedy."""
         from ppsim.analysis.explain import advise, best_of
 
         if self.slowdown is None:
             return advise(self.explanation, self.changes, self.room)
 
-        best, now = (
-            best_of(self.explanation, self.changes, self.room),
-            self.explanation.per_microbatch,
-        )
-        changed = best.per_microbatch / now if best and now else 1.0
-        mended = min((each.step for each in self.mending), default=1.0)
-        least = mended / (float(self.slowdown.steps.mean()) or 1.0)
-        if len(self.slowdown.job.replicas) > 1 or least < changed:
+        best = best_of(self.explanation, self.changes, self.room)
+        now = self.explanation.per_microbatch
+        by_change = best.per_microbatch / now if best and now else 1.0
+        mended = min((remedy.step for remedy in self.mending), default=1.0)
+        by_remedy = mended / (float(self.slowdown.steps.mean()) or 1.0)
+        if len(self.slowdown.job.replicas) > 1 or by_remedy < by_change:
             from ppsim.analysis.mending import advise_job
 
             return advise_job(self.mending, self.slowdown)
@@ -310,21 +334,21 @@ class Explained(Answer[ExplainRequest]):
 
     @property
     def idle_by_cause(self) -> dict[str, float]:
-        """Idle time of all devices together, by cause."""
+        """The idle time of all devices together, by cause, in the run's unit."""
         return dict(self.explanation.idle.by_cause)
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.explain/1``."""
+        """Return the object of schema ``ppsim.explain/1``."""
         from ppsim.analysis.explain import explain_object
         from ppsim.analysis.views import view_object
 
-        detail_lines = view_object(self.explanation, self.request.of_device, self._op)
-        told = explain_object(self.explanation, self.changes, self.inputs, self.room)
-        words = {"advice": self.advice, "notes": list(self.remarks)}
-        return told | words | detail_lines | self._job_object()
+        details = view_object(self.explanation, self.request.of_device, self._op)
+        explained = explain_object(self.explanation, self.changes, self.inputs, self.room)
+        sentences = {"advice": self.advice, "notes": list(self.remarks)}
+        return explained | sentences | details | self._job_object()
 
     def _job_object(self) -> dict[str, Any]:
-        """Return the JSON object of a healthy run, if the run shows its replicas."""
+        """Return the keys of replicas, or of a job's slowdown and remedies; none without them."""
         found = self.slowdown
         if self.replicas:
             lengths = {"lengths": lengths_object(self.load)} if self.load else {}
@@ -345,7 +369,7 @@ class Explained(Answer[ExplainRequest]):
 
     @cached_property
     def slowdown(self) -> Slowdown | None:
-        """The slowdown over a healthy run; None if the run does not show its replicas."""
+        """The slowdown of a recorded job over a healthy one; None for other runs."""
         job = self.stated.job if self.stated else None
         if job is None:
             return None
@@ -355,7 +379,7 @@ class Explained(Answer[ExplainRequest]):
 
     @cached_property
     def mending(self) -> list[Mending]:
-        """The remedies of such a run, each simulated, the largest saving first."""
+        """The remedies of a recorded job, each simulated, the largest saving first."""
         if self.slowdown is None:
             return []
         from ppsim.analysis.mending import mend
@@ -367,7 +391,7 @@ class Explained(Answer[ExplainRequest]):
 
     @cached_property
     def dealt_job(self) -> DealtJob | None:
-        """The gain of dealing a recorded job's microbatches again, if asked for."""
+        """The step after dealing a recorded job's microbatches again; None without --deal."""
         if not self.request.dealing.is_asked or self.slowdown is None:
             return None
         from ppsim.prices.data_parallel.dealing import deal_job
@@ -376,24 +400,22 @@ class Explained(Answer[ExplainRequest]):
 
     @property
     def verdict(self) -> str:
-        """The time of the run, the first change to make, and its gain."""
+        """The time of the run, its idle share, and the change to make first."""
         timeline, metrics = self.explanation.timeline, self.explanation.metrics
         time = f"{format_number(timeline.makespan)} {timeline.unit}"
         idle = metrics.bubble_rate
-        if around := self.explanation.round:
-            time = f"{format_number(around.period)} {timeline.unit} from one round to the next"
-            idle = around.bubble
+        if steady := self.explanation.round:
+            time = f"{format_number(steady.period)} {timeline.unit} from one round to the next"
+            idle = steady.bubble
         name = self.stated.title if self.stated else timeline.schedule.name
         return f"{name} takes {time}, idle {format_share(idle)} of it; {self.advice}"
 
     def blocks(self) -> Iterator[Block]:
-        """Causes, critical path, gains and changes; or one device or op from detail_lines."""
+        """Causes, critical path, gains and changes; with --device or --op lines on that alone."""
         yield ""
-        if detail_lines := self.detail_lines():
-            yield from (
-                Line(line, 4)
-                for line in [*heading_lines(self.explanation, self.stated), "", *detail_lines]
-            )
+        if details := self.detail_lines():
+            headings = heading_lines(self.explanation, self.stated)
+            yield from (Line(line, 4) for line in [*headings, "", *details])
         else:
             yield DrawnBlock(self._all_blocks)
 
@@ -402,49 +424,46 @@ class Explained(Answer[ExplainRequest]):
         return [(title_of(self.explanation.timeline.schedule), self.explanation.timeline)]
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for: the schedule with its bubbles in the colours of their causes."""
+        """Return the writer of each -o: the schedule, with its bubbles coloured by cause."""
         timeline = self.explanation.timeline
         title = self.stated.title if self.stated else title_of(timeline.schedule)
         if self.request.heat:
             return self._heat_writers(output)
-
-        def complete(document: Document, suffix: str) -> Document:
-
-            if self.execution:
-                document = replace(document, executions=(self.execution,))
-            if suffix == ".html" and self.load and self.replicas:
-                from ppsim.prices.data_parallel.dealing import loads_section
-
-                document = replace(
-                    document, below=loads_section(self.load, self.replicas, self.dealt)
-                )
-            if suffix == ".html" and self.slowdown is not None:
-                from ppsim.show.files.workers import lines_of_page, workers_svg
-
-                below = lines_of_page([*job_lines(self.slowdown, self.mending)])
-                below += workers_svg(_worker_map(self.slowdown), PAGE)
-                document = replace(document, below=below)
-            if suffix != ".html":
-                return document
-            from ppsim.prices.editable import make_editable
-
-            given = None if self.stated or self.load else self.typed_options
-            return make_editable(replace(document, explanation=self.story), [self.costs], given)
-
         idles = [self.explanation.idle]
         return document_writers(
-            [timeline], [title], self.inputs, output, idles, complete, verdict=self.verdict
+            [timeline], [title], self.inputs, output, idles, self._complete, verdict=self.verdict
         )
+
+    def _complete(self, document: Document, suffix: str) -> Document:
+        """Add sends and receives to a document, and to a page also the explanation."""
+        if self.execution:
+            document = replace(document, executions=(self.execution,))
+        if suffix != ".html":
+            return document
+        if self.load and self.replicas:
+            from ppsim.prices.data_parallel.dealing import loads_section
+
+            document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
+        if self.slowdown is not None:
+            from ppsim.show.files.workers import lines_of_page, workers_svg
+
+            below = lines_of_page([*job_lines(self.slowdown, self.mending)])
+            below += workers_svg(_worker_map(self.slowdown), PAGE)
+            document = replace(document, below=below)
+        from ppsim.prices.editable import make_editable
+
+        given = None if self.stated or self.load else self.typed_options
+        return make_editable(replace(document, explanation=self.story), [self.costs], given)
 
     @property
     def story(self) -> PageExplanation:
-        """The explanation of the run on a page."""
+        """The explanation of the run for a page."""
         notes = [*self._more_lines, *self.remarks]
         return page_explanation(self.explanation, self.changes, self.room, self.advice, notes)
 
     @property
     def _more_lines(self) -> list[str]:
-        """Lines on faster changes that hold more, if any, and on costs of unequal lengths."""
+        """Sentences on faster changes that need more memory, and on the cost of unequal lengths."""
         from ppsim.analysis.explain import advise_more_memory
 
         more = advise_more_memory(self.explanation, self.changes, self.room)
@@ -458,14 +477,16 @@ class Explained(Answer[ExplainRequest]):
         return found
 
     def _last_lines(self) -> Iterator[str]:
-        """Yield the lines after the changes: rows not shown, and the gain of more memory."""
+        """Yield the lines after the changes: on changes that are not shown, and
+        :meth:`_more_lines`.
+        """
         yield from (f"  {line}" for line in self.remarks)
         if self._more_lines:
             yield ""
         yield from self._more_lines
 
     def _heat_writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for: every worker's slowdown in every step."""
+        """Return the writer of each -o: every worker's slowdown in every step, as a heat map."""
         from ppsim.show.files.workers import save_loads, save_workers
 
         if self.load and self.replicas:
@@ -478,7 +499,8 @@ class Explained(Answer[ExplainRequest]):
             ]
         if self.slowdown is None:
             raise InputError(
-                "--heat draws a run that shows its replicas, and there is none", "a table of ops"
+                "--heat draws a job of several workers, and this run is not one",
+                "--trace FILE with a table of ops, or --lengths FILE",
             )
         save = partial(
             save_workers, _worker_map(self.slowdown), width=output.width, inputs=self.inputs
@@ -486,8 +508,10 @@ class Explained(Answer[ExplainRequest]):
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
 
     def detail_lines(self) -> list[str]:
-        """Return lines on the device and the op asked for; empty without (InputError: not in the
-        schedule).
+        """Return lines on the device of --device and the op of --op; none without these options.
+
+        Raises:
+            InputError: the schedule lacks the device or the op.
         """
         device = self.request.of_device
         if device is None and self._op is None:
@@ -499,6 +523,7 @@ class Explained(Answer[ExplainRequest]):
 
     @property
     def _op(self) -> int | None:
+        """The index of the op of --op; None without."""
         op = self.request.of_op
         if op is None:
             return None
@@ -507,7 +532,7 @@ class Explained(Answer[ExplainRequest]):
         return find_op(self.explanation.timeline.schedule, op)
 
     def _all_blocks(self, screen: Console) -> Iterator[Block]:
-        """Everything, with the chart in between on a terminal that has the colours of causes."""
+        """The whole explanation; a terminal with enough colours also shows a chart of causes."""
         if self.slowdown is not None:
             yield from (Line(line, 11) for line in job_lines(self.slowdown, self.mending))
             if self.dealt_job and self.stated:
@@ -539,10 +564,11 @@ class Explained(Answer[ExplainRequest]):
                 chart = False
 
 
-def _worker_map(found: Slowdown) -> WorkerMap:
+def _worker_map(slowdown: Slowdown) -> WorkerMap:
+    """Return the slowdown of every worker in every step, as a heat map."""
     from ppsim.show.drawing.worker_map import WorkerMap
 
-    job, values = found.job, found.by_worker_steps
+    job, values = slowdown.job, slowdown.by_worker_steps
     names = [
         f"replica {r} device {d}" for r in job.replicas.tolist() for d in range(values.shape[2])
     ]
@@ -552,9 +578,9 @@ def _worker_map(found: Slowdown) -> WorkerMap:
 
 
 def _stated_run(given: TypedOptions, request: ExplainRequest) -> StatedRun | None:
-    """The run to explain as it is, or None for one to simulate.
+    """Return a run to explain by its own times; None for a schedule to simulate.
 
-    A file with times is timed again where an option gives costs or messages.
+    Options of costs or messages simulate a file even if it states times.
     """
     spec, trace, iteration = request.spec, request.trace, request.iteration
     if not trace and not _may_be_file(spec):
@@ -565,19 +591,19 @@ def _stated_run(given: TypedOptions, request: ExplainRequest) -> StatedRun | Non
     unit = unit_of_request(request.costs.unit, trace or spec)
     simulated = given.spellings(tuple(name for name in TIMING if not (unit and name == "unit")))
     if trace:
-        idle = [*simulated, *given.spellings(SHAPE)]
-        if idle:
+        unused = [*simulated, *given.spellings(SHAPE)]
+        if unused:
             raise InputError(
-                f"--trace shows a run with its shape and times, so {', '.join(idle)} cannot be "
+                f"--trace is a run that has its shape and times, so {', '.join(unused)} cannot be "
                 f"given too"
             )
         if stated := read_stated(trace, iteration, spec, unit):
             return stated
         from ppsim.real.traces.read import read_run
 
-        read_run([trace])  # says why it shows no run, if it can
+        read_run([trace])  # raises a more precise error, if it knows one
         raise InputError(
-            f"'{trace}' shows no run", "a folder or file of a real run, or a file with times"
+            f"'{trace}' contains no run", "a folder or file of a real run, or a file with times"
         )
     if not simulated and (stated := read_stated(spec, iteration, unit=unit)):
         from ppsim.schedules import require_shape
@@ -589,7 +615,7 @@ def _stated_run(given: TypedOptions, request: ExplainRequest) -> StatedRun | Non
 
 
 def _may_be_file(spec: str) -> bool:
-    """Return whether a spelling may name a file with times, and not a family."""
+    """Return True if a spelling may name a file with times, and not only a family."""
     from ppsim.schedules import reads_ops
 
     file, _, _ = spec.rpartition(":")
@@ -597,14 +623,15 @@ def _may_be_file(spec: str) -> bool:
 
 
 def _refuse_iteration(given: TypedOptions) -> None:
-    """Refuse to choose a step where there is no real run (InputError)."""
+    """Raise InputError if --iteration is given, for a schedule that is simulated."""
     if given.has("iteration"):
         raise InputError(
-            "--iteration chooses a step of a real run, and there is none", "--trace DIR"
+            "--iteration chooses a step of a real run, and this run is simulated", "--trace DIR"
         )
 
 
 def _explain_stated(stated: StatedRun) -> tuple[Explanation, Run]:
+    """Return the explanation of a run of files, and the run that changes start from."""
     from ppsim.analysis.changes import times_sliced
     from ppsim.analysis.explain import explain_times
 
@@ -624,8 +651,8 @@ def _explain_stated(stated: StatedRun) -> tuple[Explanation, Run]:
 
 
 def _steps_shown(schedule: Schedule, prices: Costs) -> CostOptions:
-    """Return the options of the steps that a run shows, for schedules that are timed with its
-    costs.
+    """Return the options of steps that repeat the rounds and collectives of a real run, for
+    schedules that are timed with its costs.
     """
     from ppsim.core.ops import BACKWARDS, Kind, mask
 
@@ -646,7 +673,7 @@ def _steps_shown(schedule: Schedule, prices: Costs) -> CostOptions:
 def _refuse_dealing(request: ExplainRequest, stated: StatedRun | None) -> None:
     """Refuse --deal without sequences or a recorded job (InputError)."""
     if request.dealing.is_asked and not (stated and stated.job):
-        what = "--deal is of the sequences of --lengths, or of a recorded job, and there are none"
+        what = "--deal needs the sequences of --lengths, or a recorded job"
         raise InputError(what, "add --lengths FILE, or --trace FILE of a job")
 
 
@@ -656,7 +683,7 @@ def _deal(
     simulated: Simulated,
     options: DealOptions,
 ) -> DealtLoad | None:
-    """Deal the sequences of a simulated run again, where that is asked for."""
+    """Deal the sequences of a simulated run again; None without --deal or sequences."""
     if not options.is_asked or simulated.load is None or base.schedule is None:
         return None
 
@@ -677,35 +704,32 @@ def _dealing_changes(
     dealt: DealtLoad | None,
     room: MemoryRoom | None,
 ) -> tuple[WhatIf, ...]:
-    """The changes that dealing is: as asked for, else the longest sequences first.
+    """Return dealing the sequences again as changes.
 
-    Without ``--deal`` none are searched. Those that are no shorter are left out, and so are all
-    where changes are given, or where the schedule cannot be timed so. One replica has no others to
-    deal among.
+    With ``--deal``, the dealing found by its search. Else the longest sequences first, within and
+    among replicas, if that is faster; nothing with --what-if, or if the model cannot time it.
     """
 
-    def change_of(found: DealtLoad, options: DealOptions) -> WhatIf:
-        made = _dealing_change(request, found, options)
-        return with_memory_of_dealing(made, base, found.schedule, found.load, room)
+    def change_of(dealing: DealtLoad, options: DealOptions) -> WhatIf:
+        change = _dealing_change(request, dealing, options)
+        return with_memory_of_dealing(change, base, dealing.schedule, dealing.load, room)
 
     if dealt:
         return (change_of(dealt, request.dealing),)
     if request.changes or not _may_be_dealt(request, base, simulated):
         return ()
-    found = []
-    several = simulated.load is not None and simulated.load.n_replicas > 1
-    for across in (False, True) if several else (False,):
+    changes = []
+    has_replicas = simulated.load is not None and simulated.load.n_replicas > 1
+    for across in (False, True) if has_replicas else (False,):
         options = DealOptions(deal=True, across=across, deal_for=0.0)
-        made = _deal(request, base, simulated, options)
-        if made and made.dealing.step < made.given_step * (1 - LEAST_GAIN):
-            found.append(change_of(made, options))
-    return tuple(found)
+        dealing = _deal(request, base, simulated, options)
+        if dealing and dealing.dealing.step < dealing.given_step * (1 - LEAST_GAIN):
+            changes.append(change_of(dealing, options))
+    return tuple(changes)
 
 
 def _may_be_dealt(request: ExplainRequest, base: Run, simulated: Simulated) -> bool:
-    """Return whether sequences of several lengths are given, and the simple model times a
-    dealing.
-    """
+    """Return True if sequences of several lengths are given and the simple model can time them."""
     load, schedule, prices = simulated.load, base.schedule, simulated.mean_prices
     if (
         load is None
@@ -720,40 +744,38 @@ def _may_be_dealt(request: ExplainRequest, base: Run, simulated: Simulated) -> b
 
 
 def _dealing_change(request: ExplainRequest, dealt: DealtLoad, options: DealOptions) -> WhatIf:
-    """The change that a dealing is."""
+    """Return a dealing of the sequences as a change, timed by its slowest replica."""
     from ppsim.analysis.explain import timed_change
 
     slowest = int(dealt.dealing.makespans.argmax())
     prices = costs_of_slowest(
-        dealt.schedule, dealt.costs, request.replica_options, dealt.load, slowest
+        dealt.schedule, dealt.costs, request.costs, request.replica_options, dealt.load, slowest
     )
     timeline, _ = time_ops(dealt.schedule, prices, request.network, request.costs.links)
-    packed = (
-        f", packed into {dealt.schedule.whole_microbatches} microbatches"
-        if dealt.steps_by_count
-        else ""
-    )
-    across = " --across" if options.across else ""
-    text = f"sequences dealt again {'among' if options.across else 'within'} replicas{packed}"
+    text = f"sequences dealt again {'among' if options.across else 'within'} replicas"
+    if dealt.steps_by_count:
+        text += f", packed into {dealt.schedule.whole_microbatches} microbatches"
     if not options.deal_for:
         text += ", longest first"
+    across = " --across" if options.across else ""
     advice = f"deal the sequences again (ppsim run --deal{across} -o deal.csv)"
-    found = timed_change(text, advice, timeline)
-    # Packing changes the microbatches, and not the sequences that a step trains on.
-    return replace(found, per_microbatch=timeline.makespan / dealt.given_load.factors.shape[2])
+    change = timed_change(text, advice, timeline)
+    # Packing changes the number of microbatches, but not the sequences that a step trains on.
+    return replace(change, per_microbatch=timeline.makespan / dealt.given_load.factors.shape[2])
 
 
 class Simulated(NamedTuple):
-    """A run that was simulated to be explained."""
+    """The costs, messages and replicas of a run that was simulated to be explained."""
 
-    prices: Costs
-    mean_prices: Costs  # of mean microbatches
+    prices: Costs  # with lengths, of the slowest replica
+    mean_prices: Costs  # of microbatches of mean length
     execution: Execution | None
     replicas: StepEnds | None
     load: Load | None
 
 
 def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simulated]:
+    """Return the explanation of a simulation, the run that changes start from, and its costs."""
     from ppsim.analysis.explain import explain
 
     spec, shape, costs, network = request.spec, request.shape, request.costs, request.network
@@ -771,25 +793,29 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
         training=request.modelled,
         lengths=request.lengths,
     )
-    each = time_replicas(schedule, prices, network, costs, request.replica_options, load)
+    replicas = time_replicas(schedule, prices, network, costs, request.replica_options, load)
     mean_prices = prices
-    if load and each:
-        prices = costs_of_slowest(schedule, prices, request.replica_options, load, each.slowest)
+    if replicas:
+        slowest = replicas.slowest
+        prices = costs_of_slowest(schedule, prices, costs, request.replica_options, load, slowest)
     timeline, execution = time_ops(schedule, prices, network, costs.links)
-    again = (
-        (lambda other: time_ops(schedule, other, network, costs.links)[0].makespan)
-        if execution
-        else None
-    )
-    around = base.find_round(timeline) if base.replicas is None and load is None else None
-    of_round = bool(around) and len(schedule) * schedule.n_devices <= MOST_GAINS
-    if of_round:
-        again = partial(_period_of, schedule)
-    found = explain(timeline, prices, execution, again)
-    found = replace(found, round=around, gains_of_round=of_round)
-    if base.replicas and not load:
-        found = replace(found, base=base.time())
-    return found, base, Simulated(prices, mean_prices, execution, each, load)
+    steady = base.find_round(timeline) if base.replicas is None and load is None else None
+    gains_of_round = bool(steady) and len(schedule) * schedule.n_devices <= MOST_GAINS
+    time_with: Callable[[Costs], float] | None = None
+    if gains_of_round:
+        time_with = partial(_period_of, schedule)
+    elif execution:
+        time_with = partial(_detailed_makespan, schedule, network, costs.links)
+    explanation = explain(timeline, prices, execution, time_with)
+    explanation = replace(explanation, round=steady, gains_of_round=gains_of_round)
+    return explanation, base, Simulated(prices, mean_prices, execution, replicas, load)
+
+
+def _detailed_makespan(
+    schedule: Schedule, network: NetworkOptions, links: tuple[str, ...], costs: Costs
+) -> float:
+    """Return the makespan of a schedule under other costs, with messages as ops."""
+    return time_ops(schedule, costs, network, links)[0].makespan
 
 
 def _period_of(schedule: Schedule, costs: Costs) -> float:
@@ -800,12 +826,12 @@ def _period_of(schedule: Schedule, costs: Costs) -> float:
 
 
 def _is_row(line: str) -> re.Match[str] | None:
-    """Find time and cause where a line is a row of idle time."""
+    """Match the time and the cause of a line that is a row of idle time."""
     return re.match(r" +[-+.e\d]+  \S+ ", line)
 
 
 def _toned_parts(line: str) -> list[Part]:
-    """Return a line of ``explain`` in parts: time and cause of a row stand out."""
+    """Return a line of ``explain`` in parts: the time and the cause of a row have a colour."""
     if row := _is_row(line):
         return [(row[0], "name"), line[row.end() :]]
     return [line]

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from ppsim.questions.runs.stated import StatedRun
     from ppsim.show.files.document import PageExplanation
 
-MOST_STEPS = 200
-SHOWN_STEPS = 12  # of the critical path on a terminal
-MOST_ROWS = 64
-SHOWN_GAINS = 4
-SHOWN = 4  # kinds, devices, replicas and workers
-WIDEST = 120  # columns of a pipe
+MOST_STEPS = 200  # steps of the critical path on a page
+SHOWN_STEPS = 12  # steps of it on a terminal
+MOST_ROWS = 64  # devices in a page's table of idle time
+SHOWN_GAINS = 4  # gains of the critical path
+SHOWN = 4  # kinds, devices, replicas and workers of a slow job
+WIDEST = 120  # columns of text in a pipe
 
 
 def explain_lines(
     explanation: Explanation, changes: Sequence[WhatIf], stated: StatedRun | None, screen: Console
 ) -> Iterator[str]:
-    """Say why devices are idle, what decides the time, and what each change gives."""
+    """Yield the whole explanation: heading, causes, critical path, and changes."""
     width = screen.width if screen.is_terminal else WIDEST
     yield from heading_lines(explanation, stated)
     yield ""
@@ -59,13 +59,14 @@ def _cause_lines(explanation: Explanation, width: int) -> Iterator[str]:
         worst = sorted(range(len(by_device)), key=lambda device: -by_device[device])[:3]
         row = f"  {time:>8}  {name:<10} {CAUSES[name]:<40}"
         for device in worst:
-            more = f" dev {device}: {format_part(float(by_device[device]), makespan)} "
-            row += more if by_device[device] > 0 and len(row) + len(more) <= width else ""
+            cell = f" dev {device}: {format_part(float(by_device[device]), makespan)} "
+            if by_device[device] > 0 and len(row) + len(cell) <= width:
+                row += cell
         yield row.rstrip()
 
 
 def _path_lines(explanation: Explanation) -> Iterator[str]:
-    """Yield the critical path, and what its ops gain by being faster."""
+    """Yield the critical path, and the time saved by making its ops 1% faster."""
     from ppsim.analysis.critical_path import path_steps
 
     timeline = explanation.timeline
@@ -92,14 +93,14 @@ def _path_lines(explanation: Explanation) -> Iterator[str]:
 def _change_lines(
     explanation: Explanation, changes: Sequence[WhatIf], stated: StatedRun | None
 ) -> Iterator[str]:
-    """Yield what each change gives, in columns."""
+    """Yield the time and the bubble rate after each change, in columns."""
     unit = explanation.timeline.unit
     is_retimed = explanation.base is not explanation.timeline
     against = f", against {format_number(explanation.base.makespan)} {unit}" if is_retimed else ""
-    several = stated and stated.job and len(stated.job.replicas) > 1
-    of_job = f" of replica {stated.replica} alone" if stated and several else ""
-    yield f"what if (each simulated{of_job}{against}):"
-    named = max([26, *(len(change.text) for change in changes)])
+    is_of_replica = stated and stated.job and len(stated.job.replicas) > 1
+    of_replica = f" of replica {stated.replica} alone" if stated and is_of_replica else ""
+    yield f"what if (each simulated{of_replica}{against}):"
+    width = max([26, *(len(change.text) for change in changes)])
     spans, shares, rates = (
         align_right(cells)
         for cells in (
@@ -113,7 +114,7 @@ def _change_lines(
         span_of, bubble = " a round", "bubble of a round"
     for change, span, share, rate in zip(changes, spans, shares, rates, strict=True):
         yield (
-            f"  {change.text:<{named}} {span} {unit}{span_of}, {share} per microbatch, "
+            f"  {change.text:<{width}} {span} {unit}{span_of}, {share} per microbatch, "
             f"{bubble} {rate}"
         )
 
@@ -128,20 +129,22 @@ def heading_lines(explanation: Explanation, stated: StatedRun | None) -> Iterato
         retimed = explanation.base.makespan
         share = f" ({format_change(retimed / timeline.makespan - 1)})" if timeline.makespan else ""
         time = f"{format_number(retimed)} {unit}{share}"
-        yield f"timed again with the median times that it shows: {time}"
+        yield f"simulated with its median op times: {time}"
         for note in stated.notes:
             yield f"note: {note}"
     whole = timeline.makespan * schedule.n_devices
     share = format_share(explanation.metrics.bubble_rate)
-    if around := explanation.round:
-        period, bound = format_number(around.period), format_number(around.bound)
+    if steady := explanation.round:
+        period, bound = format_number(steady.period), format_number(steady.bound)
         least = f"no order takes less than {bound}" if bound != period else "no order takes less"
-        yield f"a round takes {period} {unit}, without end: {around.reason}; {least}"
+        yield f"a round takes {period} {unit} in steady state: {steady.reason}; {least}"
     yield f"{format_number(total)} of {format_number(whole)} device·{unit} are idle ({share})"
 
 
 def job_lines(found: Slowdown, mending: Sequence[Mending]) -> Iterator[str]:
-    """Yield lines on the cost of a job's slow ops, devices, replicas and links, and on remedies."""
+    """Yield lines on the slowdown of a job by kind of op, device, replica and link, and on its
+    remedies.
+    """
     from ppsim.analysis.mending import slowest_link
 
     job, step, unit = found.job, float(found.steps.mean()), found.job.unit
@@ -150,10 +153,12 @@ def job_lines(found: Slowdown, mending: Sequence[Mending]) -> Iterator[str]:
     shape = f"{R} replica{'s' * (R > 1)} x {P} devices, {len(job.iterations)} steps"
     yield f"job        {shape}: {whole} {unit} (mean)"
     yield (
-        f"           {format_number(step)} {unit} without what hosts wait, {ideal} {unit} if all "
-        f"were alike"
+        f"           {format_number(step)} {unit} without waits of hosts, {ideal} {unit} if equal "
+        f"ops took equal times"
     )
-    yield f"slowdown   {found.slowdown:.3f}; below, with only these as they were and all else alike"
+    yield (
+        f"slowdown   {found.slowdown:.3f}; each line below keeps only that group's measured times"
+    )
     yield f"by kind    {_largest_by_name(found.by_kind.items())}"
     yield f"by device  {_largest_by_name(enumerate(found.by_device_steps.mean(axis=0).tolist()))}"
     if R > 1:
@@ -169,23 +174,23 @@ def job_lines(found: Slowdown, mending: Sequence[Mending]) -> Iterator[str]:
         where = f"{source}>{target} of replica {job.replicas[replica]}"
         yield f"link       {where} loses most: its messages take {ratio:.2f} x the median"
     yield (
-        f"mending    the last stage's device takes away {found.last_stage_share:.0%} of the "
-        f"slowdown,"
+        f"mending    a normal device for the last stage removes {found.last_stage_share:.0%} of "
+        f"the slowdown,"
     )
-    yield f"           the slowest 3% of workers {found.slowest_workers_share:.0%}"
+    yield f"           normal ones for the slowest 3% of workers {found.slowest_workers_share:.0%}"
     if not mending:
         return
     yield ""
     yield f"what if (each simulated, against {format_number(step)} {unit}):"
-    named = max(len(change.text) for change in mending)
+    width = max(len(change.text) for change in mending)
     steps = align_right([format_number(change.step) for change in mending])
     gains = align_right([format_change(change.step / (step or 1.0) - 1) for change in mending])
     for change, time, gain in zip(mending, steps, gains, strict=True):
-        yield f"  {change.text:<{named}}  {time} {unit}  {gain}"
+        yield f"  {change.text:<{width}}  {time} {unit}  {gain}"
 
 
 def _largest_by_name(values: Iterable[tuple[object, float]]) -> str:
-    """The largest of some slowdowns, by name."""
+    """Return the names with the largest slowdowns as text."""
     largest = sorted(values, key=lambda pair: -pair[1])
     more = f" and {len(largest) - SHOWN} more" if len(largest) > SHOWN else ""
     return " · ".join(f"{name} {value:.3f}" for name, value in largest[:SHOWN]) + more
@@ -198,7 +203,7 @@ def page_explanation(
     advice: str,
     notes: Sequence[str],
 ) -> PageExplanation:
-    """Everything that ``explain`` prints, for a page."""
+    """Return the explanation for a page: the numbers and sentences that a terminal shows."""
     from ppsim.analysis.critical_path import path_steps
     from ppsim.analysis.explain import best_of
     from ppsim.show.files.document import PageExplanation
@@ -215,7 +220,7 @@ def page_explanation(
     ]
     now = explanation.per_microbatch
     best = best_of(explanation, changes, room)
-    told = {
+    content = {
         "first": best.text if best else "",
         "lead": advice,
         "notes": list(notes),
@@ -233,11 +238,11 @@ def page_explanation(
             for change in changes
         ],
     }
-    return PageExplanation(told, tuple(change.timeline for change in changes))
+    return PageExplanation(content, tuple(change.timeline for change in changes))
 
 
 def _waterfall(explanation: Explanation) -> list[dict[str, Any]]:
-    """Work, then idle time by cause, the largest first, then the makespan that they sum to."""
+    """Return bars of work, of idle time by cause, and of the makespan that they sum to."""
     from ppsim.analysis.idle import CAUSES
 
     timeline, idle = explanation.timeline, explanation.idle
@@ -255,11 +260,12 @@ def _waterfall(explanation: Explanation) -> list[dict[str, Any]]:
 
 
 def bar(name: str, meaning: str, start: float, end: float, text: str) -> dict[str, Any]:
-    """A bar of a page's story."""
+    """Return a bar of a page's explanation."""
     return {"name": name, "meaning": meaning, "from": start, "to": end, "text": text}
 
 
 def _matrix(explanation: Explanation) -> dict[str, Any]:
+    """Return a table of idle time by device and cause, of the devices with the most."""
     from ppsim.analysis.idle import NAMES
 
     idle = explanation.idle
@@ -274,10 +280,7 @@ def _matrix(explanation: Explanation) -> dict[str, Any]:
             format_part(value, explanation.timeline.makespan) if value else "" for value in values
         ]
         rows.append({"device": device, "values": values, "texts": texts})
-    left = (
-        f", the {MOST_ROWS} with most of {len(idle.by_device)}"
-        if len(rows) < len(idle.by_device)
-        else ""
-    )
-    heading = f"Idle time by cause and device, {explanation.timeline.unit}{left}"
+    heading = f"Idle time by cause and device, {explanation.timeline.unit}"
+    if len(rows) < len(idle.by_device):
+        heading += f", the {MOST_ROWS} with most of {len(idle.by_device)}"
     return {"heading": heading, "columns": names, "rows": rows}

@@ -1,14 +1,15 @@
-"""Changes that ``explain`` simulates on its own: equal stages, free messages, more microbatches,
-other schedules.
+"""Changes that ``explain`` tries itself: equal stages, free messages, more microbatches, and other
+schedules.
 
-Rivals are all schedules of the registry that train alike, on the same devices and microbatches.
-Those that treat the largest cause of idle time come first, as many as a budget of ops allows. What
-is advised holds no more memory than the schedule asked about, or than ``--cap``.
+The other schedules, called rivals, are all of the registry that do the same training on the same
+devices and microbatches. Those that reduce the largest cause of idle time are simulated first, as
+many as a budget of simulated ops allows. Advised changes need no more memory than the explained
+run, or than ``--cap``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -41,21 +42,17 @@ if TYPE_CHECKING:
     from ppsim.prices.data_parallel.lengths import Load
     from ppsim.schedules import Family
 
-BUDGET = 4_000_000  # ops that are simulated for rivals, a few seconds
-SHOWN = 3  # rivals that fit the memory
-NAMED = 6  # schedules that a note names
-UNTRIED = (
-    "only its rate compares with other schedules and microbatches, which ppsim compare and "
-    "sweep print"
-)
+BUDGET = 4_000_000  # simulated ops that rivals may cost, a few seconds
+SHOWN = 3  # rivals to show that fit the memory
+NAMED = 6  # schedules that a note lists by name
 
 
 @dataclass(frozen=True)
 class TriedChanges:
     """Changes that were simulated."""
 
-    changes: tuple[WhatIf, ...]  # those to show
-    room: MemoryRoom | None = None  # the memory limit of the changes; None where the user gave them
+    changes: tuple[WhatIf, ...]  # the changes to show
+    room: MemoryRoom | None = None  # the memory limit of changes; None for those of --what-if
     notes: tuple[str, ...] = ()  # sentences on changes that are not shown
 
 
@@ -63,51 +60,60 @@ class TriedChanges:
 class _Attempt:
     """A change before it is simulated."""
 
-    text: str  # in words
-    advice: str  # as an instruction
+    text: str  # a short name
+    advice: str  # an instruction to make it
     run: Run  # the run with the change
-    is_bound: bool = False  # whether it only shows a loss, and no user can make the change
+    is_bound: bool = False  # True if it is impossible, and only shows how much its cause costs
 
 
 def try_changes(
     explanation: Explanation, base: Run, given: TypedOptions, cap: str | None
 ) -> TriedChanges:
-    """Simulate changes that may help, and find the ones that fit the memory.
+    """Simulate changes that may help, and select the ones to show.
 
     Args:
-        explanation: of the run.
+        explanation: the explanation of the run.
         base: the run.
         given: the options of the call.
-        cap: the most a device may hold; None for the run's own peak.
+        cap: the memory cap of a device; None for the peak of the run.
     """
     from ppsim.analysis.explain import best_of
 
     room = _find_room(explanation, base, cap)
     has_period = explanation.round is not None
-    plain = [_simulate(each, base, room, has_period) for each in _plain_attempts(base, given)]
-    attempts, left = _split_by_budget(_order_by_cause(explanation, base, _rivals(base, room)))
-    found = {each.text: each for each in attempts}
-    rivals = [each for each in (_simulate(one, base, room, has_period) for one in attempts) if each]
+    plain = _simulate_all(_plain_attempts(base, given), base, room, has_period)
+    attempts, skipped = _split_by_budget(_order_by_cause(explanation, base, _rivals(base, room)))
+    attempt_of = {attempt.text: attempt for attempt in attempts}
+    rivals = _simulate_all(attempts, base, room, has_period)
     rivals.sort(key=lambda change: change.rank)
     fit = [change for change in rivals if change.fits]
-    more = [change for change in rivals if not change.fits]
-    beyond = [each for each in more[:1] if not fit or each.rank < fit[0].rank]
-    changes = [each for each in plain if each] + fit[:SHOWN] + beyond
-    notes = list(_notes(room, rivals, fit, [each.advice.removeprefix("use ") for each in left]))
-    if why := _why_no_rivals(base):
-        notes.append(why)
+    too_large = [change for change in rivals if not change.fits]
+    fastest_too_large = [change for change in too_large[:1] if not fit or change.rank < fit[0].rank]
+    changes = plain + fit[:SHOWN] + fastest_too_large
+    names_skipped = [attempt.advice.removeprefix("use ") for attempt in skipped]
+    notes = list(_notes(room, rivals, fit, names_skipped))
+    if reason := _why_no_rivals(base):
+        notes.append(reason)
     best = best_of(explanation, changes, room)
     base_time = explanation.per_microbatch
-    if best is not None and best.name in found and best.per_microbatch < base_time:
-        limits = describe_limits(base, found[best.name].run, best.timeline)
+    if best is not None and best.name in attempt_of and best.per_microbatch < base_time:
+        limits = describe_limits(base, attempt_of[best.name].run, best.timeline)
         limits += _describe_weights(base, best, fit, base_time, after=limits)
         changes = [replace(c, limits=limits) if c is best else c for c in changes]
     return TriedChanges(tuple(changes), room, tuple(notes))
 
 
+def _simulate_all(
+    attempts: Iterable[_Attempt], base: Run, room: MemoryRoom, has_period: bool
+) -> list[WhatIf]:
+    """Simulate changes, and return the ones that are possible."""
+    changes = (_simulate(attempt, base, room, has_period) for attempt in attempts)
+    return [change for change in changes if change]
+
+
 def _describe_weights(base: Run, best: WhatIf, fit: list[WhatIf], now: float, *, after: str) -> str:
-    """Say that a schedule holds weights twice, and which is the fastest that does not, as the end
-    of a sentence that has said up to which times (``after``) the first one is faster.
+    """Return the end of a sentence: the best rival holds all weights twice, and the name of the
+    fastest one that does not. Empty if the best does not; ``after`` is the sentence so far.
     """
     assert base.schedule
     most = base.schedule.placement.n_replicas
@@ -123,26 +129,27 @@ def _describe_weights(base: Run, best: WhatIf, fit: list[WhatIf], now: float, *,
 
 
 def _notes(
-    room: MemoryRoom, rivals: list[WhatIf], fit: list[WhatIf], left: list[str]
+    room: MemoryRoom, rivals: list[WhatIf], fit: list[WhatIf], skipped: list[str]
 ) -> Iterator[str]:
-    """Say how many rivals are not shown, which are as good as the best, and which were not run."""
+    """Yield notes on rivals: how many fit, which tie with the best, and which were not tried."""
     if rivals:
         where = f"{len(fit)} of {len(rivals)} other schedules on these devices"
         yield f"{where} hold at most {room.text(room.cap)}"
     ties = [each.advice.removeprefix("use ") for each in fit[1:] if each.ties_with(fit[0])]
     if ties:
-        yield f"as fast in as much memory as {fit[0].advice.removeprefix('use ')}: {_names(ties)}"
-    if left:
-        yield f"left out, as simulating them takes long at this size: {_names(left)}"
+        yield f"equal to {fit[0].advice.removeprefix('use ')} in time and memory: {_names(ties)}"
+    if skipped:
+        yield f"not tried, because simulating them takes long at this size: {_names(skipped)}"
 
 
 def _names(names: list[str]) -> str:
+    """Return names as text, and the number of those beyond the first few."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
 
 
 def _plain_attempts(base: Run, given: TypedOptions) -> Iterator[_Attempt]:
-    """Levelled stages, messages that take no time, a slow replica healed, more microbatches."""
+    """Yield equal stages, messages without time, a mended replica, and more microbatches."""
     assert base.schedule
     prices, count = base.price(base.schedule), base.shape.microbatches
     if np.ptp(prices.time, axis=1).any() and prices.each is None:
@@ -161,21 +168,21 @@ def _plain_attempts(base: Run, given: TypedOptions) -> Iterator[_Attempt]:
         slowest = timed.slowest if timed else 0
         healed = replace(base, replicas=base.replicas.with_healthy(slowest))
         text = f"replica {slowest} as the others"
-        yield _Attempt(text, f"mend replica {slowest}: as fast as the others", healed)
+        yield _Attempt(text, f"make replica {slowest} as fast as the others", healed)
     if base.schedule.feeds_back:
         yield from _more_in_flight(base, count)
         return
     from ppsim.schedules import family_of
 
-    own_count = base.loads is None and not _is_laned(base) and base.schedule.flushes
-    if count is not None and base.spec and family_of(base.spec) and own_count:
+    can_change_count = base.loads is None and not _is_laned(base) and base.schedule.flushes
+    if count is not None and base.spec and family_of(base.spec) and can_change_count:
         shape = replace(base.shape, microbatches=2 * count)
         doubled = replace(base, shape=shape, schedule=None)
         yield _Attempt(f"mb={2 * count}", f"use {2 * count} microbatches", doubled)
 
 
 def _more_in_flight(base: Run, count: int | None) -> Iterator[_Attempt]:
-    """As many batches in flight as a decoder can use, where those are more."""
+    """Yield the number of batches in flight that a decoder can use, if it is larger."""
     assert base.schedule
     if count is None or not base.by_options or base.costs.mb_scale:
         return
@@ -195,42 +202,44 @@ def _more_in_flight(base: Run, count: int | None) -> Iterator[_Attempt]:
 
 
 def _is_laned(base: Run) -> bool:
-    """Return whether a real run shows ops on several streams, which no other run would copy."""
+    """Return True for a real run with ops on several streams, which other schedules lack."""
     return base.measured is not None and base.schedule is not None and _has_lanes(base.schedule)
 
 
 def _has_lanes(schedule: Schedule) -> bool:
-    """Return whether there are ops of other streams than compute, without those around a training
-    step.
-    """
+    """Return True if there are ops on other streams than compute, but for those of a step's end."""
     return schedule.has_lanes and not mask((*COMPUTE, *ONCE_A_STEP))[schedule.kind].all()
 
 
 def _why_no_rivals(base: Run) -> str:
-    """Return a sentence on why no other schedules are tried; empty where they are.
+    """Return the reason why no rivals are tried, as a sentence; empty if they are.
 
-    Of steps that never flush all have one fill and drain together, and each of a rival's has both.
+    All steps of a schedule that never flushes share one fill and drain, and every step of a rival
+    has both, so their makespans cannot be compared.
     """
     schedule = base.schedule
     assert schedule
     if not schedule.flushes:
-        return f"{schedule.name} never flushes: {UNTRIED}"
+        return (
+            f"{schedule.name} never flushes, so only its rate can be compared with other schedules "
+            "and numbers of microbatches: ppsim compare and ppsim sweep print it"
+        )
     from ppsim.schedules import family_of
 
     own = family_of(base.spec) if base.spec else None
     if (own.lanes if own else _has_lanes(schedule)) or _is_laned(base):
-        why = "has copies or collectives that they lack"
+        reason = "has copies or collectives that they lack"
     elif not np.isin(schedule.kind, BACKWARDS).any():
-        why = "does not train"
+        reason = "does not train"
     else:
         return ""
-    return f"no other schedules are tried: {schedule.name} {why}"
+    return f"no other schedules are tried: {schedule.name} {reason}"
 
 
 def _rivals(base: Run, room: MemoryRoom) -> Iterator[tuple[Family, _Attempt]]:
-    """All schedules that do the same training on the devices of a run, each with its chunks.
+    """Yield all schedules that do the same training on a run's devices, each with its chunks.
 
-    A schedule that takes a limit of activations is tried with a cap that was given, too.
+    A schedule with a limit of activations is also tried with the cap as its limit.
     """
     schedule = base.schedule
     assert schedule
@@ -264,27 +273,28 @@ _SIZES = ("devices", "stages", "microbatches")
 def _order_by_cause(
     explanation: Explanation, base: Run, rivals: Iterator[tuple[Family, _Attempt]]
 ) -> list[tuple[int, _Attempt]]:
-    """Each rival with the ops that it costs.
+    """Return rivals with the simulated ops that each costs.
 
-    Those that treat the largest cause come first, the cheapest of them before the others.
+    First those that reduce the largest cause of idle time; then by cost, the cheapest first.
     """
     schedule = base.schedule
     assert schedule
     found = []
     for family, attempt in rivals:
         chunks = int(attempt.run.spec.partition(":")[2] or family.chunks)
-        treats = _reduces_main_cause(explanation, family, chunks, base)
+        reduces = _reduces_main_cause(explanation, family, chunks, base)
         ops = schedule.n_devices * chunks * schedule.whole_microbatches * (3 if family.split else 2)
-        found.append((not treats, price_of_search(ops, attempt.run), attempt))
-    found.sort(key=lambda each: each[:2])
+        found.append((not reduces, price_of_search(ops, attempt.run), attempt))
+    found.sort(key=lambda rival: rival[:2])
     return [(price, attempt) for _, price, attempt in found]
 
 
 def _reduces_main_cause(explanation: Explanation, family: Family, chunks: int, base: Run) -> bool:
-    """Return whether a schedule reduces the largest cause of idle time.
+    """Return True if a schedule may reduce the largest cause of idle time.
 
-    Waits for messages: no more messages than now, or an order that follows their times. All else:
-    split backwards, whose weight gradients fill gaps, or more and shorter stages.
+    Waits for messages: with no more messages than now, or with an order that follows their times.
+    Other causes: with split backwards, whose weight gradients fill gaps, or with more and shorter
+    stages.
     """
     assert base.schedule
     idle = explanation.idle.by_cause
@@ -297,20 +307,22 @@ def _reduces_main_cause(explanation: Explanation, family: Family, chunks: int, b
 
 
 def _split_by_budget(priced: list[tuple[int, _Attempt]]) -> tuple[list[_Attempt], list[_Attempt]]:
-    """The attempts that the budget allows, and the others."""
-    spent, kept, left = 0, list[_Attempt](), list[_Attempt]()
+    """Return the attempts that fit the budget, and the others."""
+    spent, kept, skipped = 0, list[_Attempt](), list[_Attempt]()
     for price, attempt in priced:
-        fits = spent + price <= BUDGET
-        (kept if fits else left).append(attempt)
-        spent += price if fits else 0
-    return kept, left
+        if spent + price <= BUDGET:
+            kept.append(attempt)
+            spent += price
+        else:
+            skipped.append(attempt)
+    return kept, skipped
 
 
 def _simulate(
     attempt: _Attempt, base: Run, room: MemoryRoom, has_period: bool = False
 ) -> WhatIf | None:
-    """Simulate a change; None where the schedule refuses the shape or the costs, or ``has_period``
-    no more where the run does.
+    """Simulate a change; None if the schedule refuses the shape or the costs, or if it has no
+    period and the run has one (``has_period``).
     """
     from ppsim.core.curve import BYTES
 
@@ -318,26 +330,31 @@ def _simulate(
     try:
         timeline = attempt.run.time()
         held, _ = _most_held(attempt.run, timeline, in_bytes=room.unit == BYTES)
-        around = attempt.run.find_round(timeline) if has_period else None
+        steady = attempt.run.find_round(timeline) if has_period else None
     except PpsimError:
         return None
-    if has_period and around is None:
+    if has_period and steady is None:
         return None
     from ppsim.analysis.explain import timed_change
 
     fits = attempt.is_bound or room.fits(held)
-    more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
-    made = timed_change(
-        attempt.text + _split_note(base, timeline) + more, attempt.advice, timeline, around
-    )
-    return replace(made, name=attempt.text, held=held, fits=fits, is_bound=attempt.is_bound)
+    text = attempt.text + _split_note(base, timeline)
+    if not fits:
+        text += _excess_note(held, room)
+    change = timed_change(text, attempt.advice, timeline, steady)
+    return replace(change, name=attempt.text, held=held, fits=fits, is_bound=attempt.is_bound)
+
+
+def _excess_note(held: float, room: MemoryRoom) -> str:
+    """Return a remark on a change that needs more memory than allowed."""
+    return f" (holds {room.number(held)}, more than {room.number(room.cap)})"
 
 
 def _find_room(explanation: Explanation, base: Run, cap: str | None) -> MemoryRoom:
-    """The memory of a run, and the most that is allowed.
+    """Return the memory of a run and the memory limit of changes.
 
     Raises:
-        InputError: the cap is in another unit.
+        InputError: the cap is in another unit than the memory.
     """
     from ppsim.analysis.explain import MemoryRoom
 
@@ -354,7 +371,7 @@ def _find_room(explanation: Explanation, base: Run, cap: str | None) -> MemoryRo
 
 
 def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, str]:
-    """Return the most that a device of any replica holds in a unit of ``--cap``, and its name."""
+    """Return the peak memory of a device of any replica, in a unit of ``--cap``, and the unit."""
     load = run.loads.find(timeline.schedule, run.costs) if run.loads else None
     held = _loaded_runs(run, timeline.schedule, load) if load else timeline
     return most_held(list_held(held, run.costs, in_bytes=in_bytes))
@@ -362,8 +379,8 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
 
 def _loaded_runs(run: Run, schedule: Schedule, load: Load) -> LoadedRuns:
     """Return the replicas of a run, with microbatches of different lengths."""
-    prices, several = run.price(schedule), ReplicaOptions(run.replicas)
-    return LoadedRuns(schedule, prices, load, several, run.network, run.costs.links)
+    prices, replicas = run.price(schedule), ReplicaOptions(run.replicas)
+    return LoadedRuns(schedule, prices, run.costs, load, replicas, run.network, run.costs.links)
 
 
 def with_memory_of_dealing(
@@ -373,10 +390,10 @@ def with_memory_of_dealing(
 
     Args:
         change: the change.
-        run: the run that is explained.
-        schedule: with the sequences dealt again.
+        run: the explained run.
+        schedule: the schedule after dealing.
         load: its microbatches.
-        room: the memory of the run; only a cap that was given is held against the change.
+        room: the memory limit; only one that --cap gave limits the change.
     """
     if room is None:
         return change
@@ -385,41 +402,40 @@ def with_memory_of_dealing(
     runs = _loaded_runs(run, schedule, load)
     held, _ = most_held(list_held(runs, run.costs, in_bytes=room.unit == BYTES))
     fits = not room.is_given or room.fits(held)
-    more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
-    return replace(change, text=change.text + more, held=held, fits=fits)
+    text = change.text if fits else change.text + _excess_note(held, room)
+    return replace(change, text=text, held=held, fits=fits)
 
 
 def _partition_line(base: Run, given: TypedOptions) -> str:
-    """Write the command that finds the split of layers, and in words the options that the run does
-    not tell.
+    """Return the ``ppsim partition`` that finds the best split of layers, and words on the options
+    to add that the run does not state.
     """
     assert base.schedule
     if base.measured:
-        said = asdict(base.shape) | {"schedule": base.spec}
-        options = {each.name: each for each in changeable_options().values()}
-        typed = [each for each in options.values() if said.get(each.name)]
+        stated = asdict(base.shape) | {"schedule": base.spec}
+        options = {option.name: option for option in changeable_options().values()}
+        typed = [option for option in options.values() if stated.get(option.name)]
     else:
         from ppsim.questions.optimum.partition import PartitionRequest
 
-        taken = {each.name for each in list_options(PartitionRequest)} - list_refused(
-            PartitionRequest
-        )
-        said, typed = {}, [each for each in given.typed if each.name in taken]
-    line = command_line(TypedOptions("partition", {**given.values, **said}, typed))
+        known = {option.name for option in list_options(PartitionRequest)}
+        known -= list_refused(PartitionRequest)
+        stated, typed = {}, [option for option in given.typed if option.name in known]
+    line = command_line(TypedOptions("partition", {**given.values, **stated}, typed))
     layout = base.asked.layout_of(base.schedule)
     if layout is None:
-        needed = (
-            "their number in --num-layers"
-            if base.asked.gives_messages and not base.measured
-            else "the time of each one in --t-layer"
-        )
-        return f"{line}, with {needed}"
-    layers = "" if isinstance(base.costs.t_layer, list) else f" --num-layers {layout.n_layers}"
-    return line + layers + f" --mtp-num-layers {layout.n_mtp}" * bool(layout.n_mtp)
+        if base.asked.gives_messages and not base.measured:
+            return f"{line}, with their number in --num-layers"
+        return f"{line}, with the time of each one in --t-layer"
+    if not isinstance(base.costs.t_layer, list):
+        line += f" --num-layers {layout.n_layers}"
+    if layout.n_mtp:
+        line += f" --mtp-num-layers {layout.n_mtp}"
+    return line
 
 
 def _split_note(base: Run, timeline: Timeline) -> str:
-    """Return the assumption on split backwards for a run that measured full backwards alone."""
+    """Return the assumed times of split backwards if the run measured only full backwards."""
     if base.measured is None or base.schedule is None:
         return ""
     from ppsim.core.ops import Kind

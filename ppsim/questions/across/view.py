@@ -1,4 +1,4 @@
-"""Documents for the live page: from its fields, within limits and without files of this machine."""
+"""Documents of the live page, from its fields: limited in size, and without local files."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Request)
 MOST_SCHEDULES = 8
 MOST_CELLS = 65_536  # stages x microbatches of all schedules together: about 200,000 ops
-MOST_STAGES = 512  # why devices wait is followed from stage to stage, for each of them
-MOST_SEARCHED = 4_096  # of one schedule whose order is searched again for every cost
+MOST_STAGES = 512  # causes of waiting are followed from stage to stage, for each stage
+MOST_SEARCHED = 4_096  # stages x microbatches of a schedule that is ordered again for every cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,38 +54,35 @@ class ViewRequest(Request):
 
 
 def view(fields: Mapping[str, Any], folder: Path) -> Document:
-    """Simulate what fields such as ``{"names": ["1f1b", "zb-1p"], "devices": 4, "mb": 8}`` ask for,
-    as one document.
+    """Return the document of the schedules that fields of a page ask for.
 
-    A dropped file that states times is shown with them, and the rest simulated with their medians,
-    unless there are costs or messages among the fields: then all are simulated, the file's ops in
-    its order.
+    Fields are e.g. ``{"names": ["1f1b", "zb-1p"], "devices": 4, "mb": 8}``. A dropped file that
+    states times is shown with them, and other schedules are simulated with their medians. If fields
+    state costs or messages, all schedules are simulated; the file then gives only its order.
 
     Args:
-        fields: of JSON, by the names of options; ``names`` are schedules, ``dropped:NAME`` a file
-            that was dropped.
-        folder: where dropped files are.
+        fields: the fields of the JSON, by the names of options; ``names`` are schedules, or
+            ``dropped:NAME`` for a dropped file.
+        folder: the folder of dropped files.
 
     Raises:
-        InputError: an option or a shape that is refused, too much work for a live page, or a file
-            of this machine.
+        InputError: an option or a shape is refused, the work is too much for a live page, or a
+            field names a file of this machine.
     """
     return _answer(_request_of(ViewRequest, fields), folder)
 
 
 def plan_request(fields: Mapping[str, Any]) -> PlanPageRequest:
-    """Read a page's request for ``ppsim plan`` (InputError: an option or a value that a page may
-    not give).
-    """
+    """Return a page's request for ``ppsim plan`` (InputError: a field that a page may not set)."""
     return _request_of(PlanPageRequest, fields)
 
 
 def explain_first(fields: Mapping[str, Any], folder: Path) -> PageExplanation:
-    """Explain the time of the first schedule that fields ask for, and suggest changes.
+    """Return the explanation of the first schedule that fields ask for.
 
     Raises:
-        InputError: as :func:`view` does, and where there is nothing to explain: no schedule takes
-            the shape, or the costs are a dropped file's.
+        InputError: as in :func:`view`; or no schedule supports the shape; or the times are those of
+            a dropped file.
     """
     from ppsim.questions.across.explain import ExplainRequest, answer
 
@@ -93,44 +90,44 @@ def explain_first(fields: Mapping[str, Any], folder: Path) -> PageExplanation:
     priced, _ = _costs_and_network(request)
     sources = [_schedule_path(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, request.shape)
-    stated, left = _read_stated(sources, request.shape)
-    refused: PpsimError = InputError("no schedule takes this shape")
-    for source in (each for each in sources if each not in left):
-        if (
-            stated
-            and source not in stated
-            and not TypedOptions.from_request(request).spellings(TIMING)
-        ):
+    stated, failed = _read_stated(sources, request.shape)
+    has_timing = TypedOptions.from_request(request).spellings(TIMING)
+    refused: PpsimError = InputError("no schedule supports this shape")
+    for source in sources:
+        if source in failed:
+            continue
+        if stated and source not in stated and not has_timing:
             raise InputError(
                 "the times are those of a dropped file, which comes after this schedule"
             )
-        own = flatten(request) | flatten(options_taken(source, request.shape))
-        named = {
-            name: own[name]
-            for name in request.given - {"names", "schedule", *asdict(request.model)}
-            if own[name] is not None
-        }
-        named = {
-            name: value
-            for name, value in named.items()
-            if not (reads_ops(source) and name in SHAPE)
-        }
-        # as a command could be
-        typed = {name for name in named if not (request.model.model and name == "cluster")}
-        named |= {"names": (source,)} | (
-            {"cluster": None, "costs": priced.costs} if request.model.model else {}
-        )
+        values, typed = _explain_values(request, source)
+        if request.model.model:
+            values |= {"cluster": None, "costs": priced.costs}
         try:
-            found = answer(make(ExplainRequest, named, {"names", *typed}))
+            explained = answer(make(ExplainRequest, values, typed))
         except PpsimError as error:
             refused = error
         else:
-            return found.story
+            return explained.story
     raise refused
 
 
+def _explain_values(request: ViewRequest, source: str) -> tuple[dict[str, Any], set[str]]:
+    """Return values of ``ppsim explain`` for a schedule of a page, and the names of typed ones."""
+    values = flatten(request) | flatten(options_taken(source, request.shape))
+    is_file = reads_ops(source)
+    given = {
+        name: values[name]
+        for name in request.given - {"names", "schedule", *asdict(request.model)}
+        if values[name] is not None and not (is_file and name in SHAPE)
+    }
+    # with a model, the cluster becomes part of the costs
+    typed = {name for name in given if not (request.model.model and name == "cluster")}
+    return given | {"names": (source,)}, {"names", *typed}
+
+
 def load_kernels() -> None:
-    """Load the machine code that every request may need, so that no later change waits for it."""
+    """Load the machine code that requests need, so that no later request waits for it."""
     from ppsim.engine.simple import longest_path
     from ppsim.search.rules import fill
 
@@ -141,7 +138,7 @@ def load_kernels() -> None:
 
 
 def _request_of(kind: type[R], fields: Mapping[str, Any]) -> R:
-    """Read the fields of a page; fields may not name files of this machine."""
+    """Return a request made of a page's fields; none of them may name a file of this machine."""
     values = {
         declared.name: _texts(declared, value) for declared, value in find_options(kind, fields)
     }
@@ -151,16 +148,14 @@ def _request_of(kind: type[R], fields: Mapping[str, Any]) -> R:
 
 
 def _costs_and_network(request: ViewRequest) -> tuple[CostOptions, NetworkOptions]:
-    """Return costs and network: from the options, or from the model's stages on the cluster.
+    """Return the costs and the messages: of the options, or of a model's stages on the cluster.
 
     Raises:
-        InputError: costs and a model together, a model without a cluster, or sizes without a model.
+        InputError: there are costs and a model, a model without a cluster, or sizes without a
+            model.
     """
-    trained, network, given = (
-        request.model.trained,
-        request.network,
-        TypedOptions.from_request(request),
-    )
+    trained, network = request.model.trained, request.network
+    given = TypedOptions.from_request(request)
     if trained is None:
         if sizes := given.spellings(("tp", "ep", "dp", "mbs")):
             raise InputError(f"{', '.join(sizes)} need a model", "choose one")
@@ -170,80 +165,117 @@ def _costs_and_network(request: ViewRequest) -> tuple[CostOptions, NetworkOption
     if network.cluster is None:
         raise InputError("a model's times need a cluster", "choose one, such as dgx-h100")
     if typed := given.spellings((*GIVEN_COSTS, "message", "offload")):
-        what = f"{', '.join(typed)} would have no effect beside a model, whose stages have costs"
+        what = f"{', '.join(typed)} has no effect with a model, which gives the costs"
         raise InputError(what, "leave it out")
     costs = replace(request.costs, costs=price_of(trained, read_machine(network.cluster)))
     return costs, replace(network, cluster=None)
 
 
 def _texts(declared: Option, value: Any) -> Any:
-    """A value of JSON as true, false, or the text or texts that a command line would have."""
+    """Return a value of JSON as a command line has it: a bool, a text, or texts."""
     if isinstance(value, bool):
         return value
     parts = value if isinstance(value, list) else [value]
     if any(isinstance(part, bool) or not isinstance(part, str | int | float) for part in parts):
         raise InputError(
-            f"{declared.name} is neither text, number, true, false, nor a list of texts or numbers"
+            f"{declared.name}: not a text, number, true, false, or list of texts or numbers"
         )
     texts = [str(part) for part in parts]
     return texts if declared.many else ",".join(texts)
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """The runs of a page.
+
+    Attributes:
+        sources: the schedules asked for, as names and paths.
+        runs: the runs that could be timed, each with its title.
+        failed: the reason why a schedule has no run, by its source.
+        timed_by_file: True if a dropped file gives the times of all runs.
+    """
+
+    sources: list[str]
+    runs: list[tuple[str, TimedRun]]
+    failed: dict[str, PpsimError]
+    timed_by_file: bool
+
+
 def _answer(request: ViewRequest, folder: Path) -> Document:
-    shape, given = request.shape, TypedOptions.from_request(request)
+    """Return the document of a page's request."""
+    given = TypedOptions.from_request(request)
     costs, network = _costs_and_network(request)
-    sources = [_schedule_path(spec, folder) for spec in request.schedules.specs]
-    _refuse_work(sources, shape)
-    typed = given.spellings(TIMING)
-    stated, left = _read_stated(sources, shape)
-    taken = next(iter(stated.items()), None) if not typed else None
-    runs: list[tuple[str, TimedRun]] = []
-    for source in sources:
-        check_time()
-        if source in left:
-            continue
-        try:
-            if (own := stated.get(source)) and not typed:
-                title, run = f"{own.title} (times of {Path(source).name})", show_stated(source, own)
-            else:
-                title, run = _simulate(source, shape, costs, network, taken)
-                title = f"{own.title} (order of {Path(source).name})" if own else title
-        except PpsimError as error:
-            left[source] = error
-            continue
-        runs.append((title, run))
-        schedules = [run.timeline.schedule for _, run in runs]
-        _refuse_cells(
-            sum(schedule.n_stages * schedule.n_microbatches for schedule in schedules), MOST_CELLS
-        )
-    if not runs:
-        raise next(iter(left.values()))
-    titles, shown = zip(*runs, strict=True)
-    executions = tuple(run.execution for run in shown if run.execution)
-    metrics = [_run_metrics(run, costs) for run in shown]
+    shown = _time_schedules(request, folder, costs, network)
+    if not shown.runs:
+        raise next(iter(shown.failed.values()))
+    titles, runs = zip(*shown.runs, strict=True)
+    executions = tuple(run.execution for run in runs if run.execution)
+    metrics = [_run_metrics(run, costs) for run in runs]
+    prices = [run.costs for run in runs]
+    model = _model_object(request)
+    if model:
+        inputs = {"ppsim": VERSION, **model}
+    else:
+        inputs = _inputs(given, prices[0], shown.timed_by_file)
     document = Document(
-        tuple(run.timeline for run in shown),
+        tuple(run.timeline for run in runs),
         titles,
-        {"ppsim": VERSION, **model}
-        if (model := _model_object(request))
-        else _inputs(given, shown[0].costs, bool(taken)),
-        idles=tuple(run.idle for run in shown),
+        inputs,
+        idles=tuple(run.idle for run in runs),
         executions=executions if len(executions) == len(runs) else (),
         bounds=tuple(each.bound for each in metrics),
         left=tuple(
-            (spec, str(left[source]).replace(f"{folder}{os.sep}", ""))
-            for spec, source in zip(request.schedules.specs, sources, strict=True)
-            if source in left
+            (spec, str(shown.failed[source]).replace(f"{folder}{os.sep}", ""))
+            for spec, source in zip(request.schedules.specs, shown.sources, strict=True)
+            if source in shown.failed
         ),
-        verdict=_verdict(request, sources, left, runs, metrics),
+        verdict=_verdict(request, shown, metrics),
     )
-    prices, trained = [run.costs for run in shown], request.model.trained
-    document = make_editable(_capped(document, request), prices, None if taken or model else given)
-    return add_memory(document, prices, costs, asked=False, model=trained)
+    editable_with = None if shown.timed_by_file or model else given
+    document = make_editable(_capped(document, request), prices, editable_with)
+    return add_memory(document, prices, costs, asked=False, model=request.model.trained)
+
+
+def _time_schedules(
+    request: ViewRequest, folder: Path, costs: CostOptions, network: NetworkOptions
+) -> _Shown:
+    """Time the schedules of a page: dropped files by their own times, others by simulation.
+
+    Raises:
+        InputError: they are too much work for a live page.
+    """
+    shape = request.shape
+    sources = [_schedule_path(spec, folder) for spec in request.schedules.specs]
+    _refuse_work(sources, shape)
+    stated, failed = _read_stated(sources, shape)
+    has_timing = bool(TypedOptions.from_request(request).spellings(TIMING))
+    timed_by = None if has_timing else next(iter(stated.items()), None)
+    runs: list[tuple[str, TimedRun]] = []
+    cells = 0
+    for source in sources:
+        check_time()
+        if source in failed:
+            continue
+        own, name = stated.get(source), Path(source).name
+        try:
+            if own and not has_timing:
+                title, run = f"{own.title} (times of {name})", show_stated(source, own)
+            else:
+                title, run = _simulate(source, shape, costs, network, timed_by)
+                if own:
+                    title = f"{own.title} (order of {name})"
+        except PpsimError as error:
+            failed[source] = error
+            continue
+        runs.append((title, run))
+        schedule = run.timeline.schedule
+        cells += schedule.n_stages * schedule.n_microbatches
+        _refuse_cells(cells, MOST_CELLS)
+    return _Shown(sources, runs, failed, timed_by is not None)
 
 
 def _run_metrics(run: TimedRun, costs: CostOptions) -> Metrics:
-    """Return the numbers of a run, with the bound and the round where it is simulated."""
+    """Return the numbers of a run; of a simulated one also the bound and the round."""
     if run.source != SIMULATED:
         from ppsim.engine.simple.metrics import measure
 
@@ -253,61 +285,50 @@ def _run_metrics(run: TimedRun, costs: CostOptions) -> Metrics:
     )
 
 
-def _verdict(
-    request: ViewRequest,
-    sources: Sequence[str],
-    left: Mapping[str, PpsimError],
-    runs: Sequence[tuple[str, TimedRun]],
-    metrics: Sequence[Metrics],
-) -> str:
-    """Return the sentence that ``run`` prints first of one schedule, or ``compare`` of several."""
-    timelines = [run.timeline for _, run in runs]
-    if len(sources) == 1:
+def _verdict(request: ViewRequest, shown: _Shown, metrics: Sequence[Metrics]) -> str:
+    """Return the verdict of ``run`` for one schedule, or that of ``compare`` for several."""
+    timelines = [run.timeline for _, run in shown.runs]
+    if len(shown.sources) == 1:
         return run_verdict(timelines[0].schedule, metrics[0], timelines[0].unit)
     from ppsim.analysis.compare import Row, conclude
 
-    specs = zip(request.schedules.specs, sources, strict=True)
-    names = [spec.removeprefix(DROPPED) for spec, source in specs if source not in left]
+    specs = zip(request.schedules.specs, shown.sources, strict=True)
+    names = [spec.removeprefix(DROPPED) for spec, source in specs if source not in shown.failed]
     return conclude([*map(Row, names, timelines, metrics)])
 
 
 def _capped(document: Document, request: ViewRequest) -> Document:
-    """A document with the memory of the GPU that a model runs on as its cap; of several kinds of
-    GPU none.
-    """
+    """Return a document with the memory of the model's GPU as its cap, if there is one kind."""
     from ppsim.workload.hardware.hardware import read_machine
 
-    machine = (
-        read_machine(request.network.cluster)
-        if request.model.model and request.network.cluster
-        else None
-    )
-    return (
-        document
-        if machine is None or machine.kinds
-        else replace(document, cap=int(machine.gpu.memory_gib * 2**30))
-    )
+    if not (request.model.model and request.network.cluster):
+        return document
+    machine = read_machine(request.network.cluster)
+    if machine.kinds:
+        return document
+    return replace(document, cap=int(machine.gpu.memory_gib * 2**30))
 
 
 def _read_stated(
     sources: Sequence[str], shape: ShapeOptions
 ) -> tuple[dict[str, StatedRun], dict[str, PpsimError]]:
-    """The dropped files that have times, and why others leave."""
+    """Return the runs of dropped files with times, and the errors of files, by their paths."""
     stated: dict[str, StatedRun] = {}
-    left: dict[str, PpsimError] = {}
+    failed: dict[str, PpsimError] = {}
     for source in sources:
         try:
-            run = _read_times(source, shape)
+            if run := _read_times(source, shape):
+                stated[source] = run
         except PpsimError as error:
-            left[source] = error
-        else:
-            stated |= {source: run} if run else {}
-    return stated, left
+            failed[source] = error
+    return stated, failed
 
 
 def _read_times(source: str, shape: ShapeOptions) -> StatedRun | None:
-    """Read the times of a dropped file, None for a file without times (InputError: the shape asked
-    for is not its own).
+    """Read the times of a dropped file; None for a file without times, and for a family's name.
+
+    Raises:
+        InputError: the page asks for another shape than the file's.
     """
     if family_of(source) is not None:
         return None
@@ -333,50 +354,57 @@ def _simulate(
     shape: ShapeOptions,
     costs: CostOptions,
     network: NetworkOptions,
-    taken: tuple[str, StatedRun] | None,
+    timed_by: tuple[str, StatedRun] | None,
 ) -> tuple[str, TimedRun]:
-    """Simulate a schedule with the costs of the options, or the median times of a dropped run; its
-    title first.
+    """Simulate a schedule; return its title and its run.
+
+    ``timed_by`` is a dropped file with its run, whose median times replace the costs of options.
     """
-    measured = taken[1].observed.costs if taken else None
+    measured = timed_by[1].observed.costs if timed_by else None
     schedule, prices = build(
         source, options_taken(source, shape), costs, network, quiet=True, measured=measured
     )
     _refuse_stages(schedule)
     title = title_of(schedule)
-    if taken:
-        title += f" (median times of {Path(taken[0]).name})"
+    if timed_by:
+        title += f" (median times of {Path(timed_by[0]).name})"
     return title, explain_costs(source, schedule, prices, network, costs.links)
 
 
-def _inputs(given: TypedOptions, prices: Costs, stated: bool) -> dict[str, Any]:
-    """Return the inputs that make the page again; no command if a dropped file's times are compared
-    with several schedules.
+def _inputs(given: TypedOptions, prices: Costs, timed_by_file: bool) -> dict[str, Any]:
+    """Return the inputs that repeat the page, with the command that does so.
+
+    No command compares the times of a file with two or more schedules.
     """
     count = len(given["names"]) + len(given["schedule"])
-    command = (
-        ("explain", "diff", "")[min(count, 3) - 1] if stated else "run" if count == 1 else "compare"
-    )
+    if timed_by_file:
+        command = {1: "explain", 2: "diff"}.get(count, "")
+    else:
+        command = "run" if count == 1 else "compare"
     named = {
         name: [spec.removeprefix(DROPPED) for spec in given[name]] for name in ("names", "schedule")
     }
-    own = ("devices", "stages", "microbatches") if stated else ()  # which are the file's
-    typed = [each for each in given.typed if each.name not in own]
+    of_file = ("devices", "stages", "microbatches") if timed_by_file else ()
+    typed = [option for option in given.typed if option.name not in of_file]
     inputs = inputs_of(TypedOptions(command, {**given.values, **named}, typed), prices)
-    return (
-        inputs if command else {name: value for name, value in inputs.items() if name != "command"}
-    )
+    if not command:
+        inputs.pop("command", None)
+    return inputs
 
 
 def _model_object(request: ViewRequest) -> dict[str, Any]:
-    """The model and where it runs, for which there is no command; empty without one."""
-    return (
-        asdict(request.model) | {"cluster": request.network.cluster} if request.model.model else {}
-    )
+    """Return the model and its cluster as inputs, because no command repeats such a page; empty
+    without a model.
+    """
+    if not request.model.model:
+        return {}
+    return asdict(request.model) | {"cluster": request.network.cluster}
 
 
 def _schedule_path(spec: str, folder: Path) -> str:
-    """The schedule a word names: one of the list, or the path of a dropped file."""
+    """Return the spelling of a schedule, or the path of a dropped file (InputError: no such file,
+    or one that a page may not read).
+    """
     if not spec.startswith(DROPPED):
         return spec
     name = spec.removeprefix(DROPPED)
@@ -384,9 +412,7 @@ def _schedule_path(spec: str, folder: Path) -> str:
     if Path(name).name != name or not path.is_file():
         raise InputError(f"no file '{name}' was dropped here", "drop it on the page again")
     if path.suffix == ".py":
-        raise InputError(
-            f"'{name}' is code, which a page does not run", "ppsim run in a terminal takes it"
-        )
+        raise InputError(f"'{name}' is code, which a page does not run", "ppsim run in a terminal")
     if not path.suffix:
         from ppsim.inputs.drafts.read import readable
 
@@ -397,7 +423,7 @@ def _schedule_path(spec: str, folder: Path) -> str:
 
 
 def _refuse_work(specs: Sequence[str], shape: ShapeOptions) -> None:
-    """Refuse work that takes too long for a page whose reader drags a control."""
+    """Raise InputError for too many or too large schedules: a reader waits while dragging."""
     if len(specs) > MOST_SCHEDULES:
         raise InputError(
             f"{len(specs)} schedules are too many for one page", f"{MOST_SCHEDULES} at most"
@@ -408,13 +434,11 @@ def _refuse_work(specs: Sequence[str], shape: ShapeOptions) -> None:
         if family is None:  # a file of ops, whose size is known once it is read
             continue
         chunks = split_chunks(spec)[1] or shape.chunks or family.chunks
-        own = (
-            (shape.stages or (shape.devices or 1) * chunks)
-            * (shape.microbatches or 1)
-            * (shape.slices or 1)
-        )
-        _refuse_cells(own, MOST_SEARCHED if family.uses_costs else MOST_CELLS, family.name)
-        cells += own
+        stages = shape.stages or (shape.devices or 1) * chunks
+        of_schedule = stages * (shape.microbatches or 1) * (shape.slices or 1)
+        most = MOST_SEARCHED if family.uses_costs else MOST_CELLS
+        _refuse_cells(of_schedule, most, family.name)
+        cells += of_schedule
     _refuse_cells(cells, MOST_CELLS)
 
 

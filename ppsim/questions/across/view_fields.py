@@ -1,4 +1,4 @@
-"""The fields that the live page may give: a white list, so that no browser names a file of this
+"""The fields that the live page may set: a white list, so that no page can read a file of this
 machine.
 """
 
@@ -13,39 +13,35 @@ from ppsim.base.text import quote
 from ppsim.errors import InputError
 from ppsim.show.server.app import DROPPED
 
-HINT = "ppsim run in a terminal takes it"
+HINT = "use ppsim run in a terminal"
 _SPELLED = re.compile(r"([A-Za-z0-9_-]+)(:[0-9]{1,9})?")
 
 
 def check_field(declared: Option, value: Any) -> None:
-    """Refuse a field that is not on the white list, and a text in it that may be a path.
+    """Raise InputError for a field that is not on the white list, or for a text that may be a path.
 
     Args:
         declared: the option that the field sets.
         value: true, false, a text, or a list of texts.
-
-    Raises:
-        InputError: a page may not give it; the message names the option.
     """
     if declared.name in PLAIN:
         return
     if declared.name not in NAMES:
-        raise InputError(f"the page states '{declared.name}', which a page may not give", HINT)
+        raise InputError(f"a page may not set '{declared.name}'", HINT)
     is_name = NAMES[declared.name]
     for text in map(str, value if isinstance(value, list) else [value]):
         if not is_name(text):
             raise InputError(
-                f"the page states {declared.spelling} {quote(text)}, which may be a file to read",
+                f"a page may not set {declared.spelling} to {quote(text)}, which may be a file",
                 HINT,
             )
 
 
 def names_schedule(text: str) -> bool:
-    """Return whether a text names a schedule of the registry or a file that was dropped on the
-    page.
+    """Return True if a text names a schedule of the registry, or a file dropped on the page.
 
     Raises:
-        UnknownSchedule: a word that can only be a schedule, and is none.
+        UnknownSchedule: the text has the form of a name, but no schedule has it.
     """
     if text.startswith(DROPPED):
         return True
@@ -56,32 +52,32 @@ def names_schedule(text: str) -> bool:
 
 
 def names_cluster(text: str) -> bool:
-    """Return whether a text names a cluster of the library."""
+    """Return True if a text names a cluster of the library."""
     from ppsim.workload.hardware.hardware import machines
 
     return text.lower() in machines()
 
 
 def names_model(text: str) -> bool:
-    """Return whether a text names a model of the library."""
+    """Return True if a text names a model of the library."""
     from ppsim.workload.model.model import library
 
     return text.lower() in library()
 
 
 def are_factors(text: str) -> bool:
-    """Return whether a text lists factors, and names no file of them."""
+    """Return True if a text lists factors, and does not name a file of factors."""
     from ppsim.inputs.profile.scale import names_file
 
     return not names_file(text)
 
 
 def lists_numbers(text: str) -> bool:
-    """Return whether a law's text lists numbers, and names no file."""
+    """Return True if the text of a law lists numbers, and does not name a file."""
     return all(part and part.strip("0123456789.eE+- ") == "" for part in text.split(","))
 
 
-# Options whose values are numbers, choices and words that are never opened as a file.
+# Options whose values are numbers, choices and words; none is ever opened as a file.
 PLAIN = frozenset(
     (
         *("stages", "devices", "chunks", "microbatches", "group_size", "rule", "limit", "after_i"),
@@ -111,7 +107,7 @@ PLAIN = frozenset(
         *("tp", "ep", "dp", "mbs", "gpus", "gbs"),
     )
 )
-# Options that take a name or a path, each with the function that accepts names alone.
+# Options whose value is a name or a path, each with the function that is True for names.
 NAMES: dict[str, Callable[[str], bool]] = {
     "names": names_schedule,
     "schedule": names_schedule,

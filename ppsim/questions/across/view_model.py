@@ -28,15 +28,13 @@ if TYPE_CHECKING:
     from ppsim.workload.hardware.hardware import Machine
 
 MOST_GPUS, MOST_SEQUENCES = 4096, 1 << 16
-PLAN_S = 120.0
+PLAN_S = 120.0  # seconds that a search for plans may take
 POLL_S = 0.1
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The model whose stages the page times, on the cluster of the messages, and whose bytes
-    devices hold.
-    """
+    """The model that gives the page times of stages, on the cluster of the messages, and bytes."""
 
     model: str | None = option("--model", help="A model of the library.")
     tp: int | None = option("--tp", type=click.IntRange(1, 1024), help="Tensor-parallel ranks (1).")
@@ -52,7 +50,7 @@ class ModelOptions:
 
     @property
     def trained(self) -> TrainedModel | None:
-        """The model as ``ppsim memory --model`` takes it; None without one."""
+        """The model and its training, as ``ppsim memory --model`` uses them; None without one."""
         sizes = TrainedOptions(tp=self.tp, ep=self.ep, dp=self.dp, mbs=self.mbs)
         return TrainedModel(self.model, sizes) if self.model else None
 
@@ -69,7 +67,7 @@ class PlanPageRequest(Request):
 
 
 def library_names() -> tuple[list[str], list[str]]:
-    """The models of the library, and its clusters whose GPUs it knows."""
+    """Return the names of the library's models and clusters."""
     from ppsim.workload.hardware.hardware import machines
     from ppsim.workload.model.model import library
 
@@ -77,11 +75,11 @@ def library_names() -> tuple[list[str], list[str]]:
 
 
 def price_of(trained: TrainedModel, machine: Machine) -> Callable[[Schedule], Costs]:
-    """Make the function that gives the costs of any schedule of the model, in ms.
+    """Return a function that returns the costs of a schedule of the model, in ms.
 
     Raises:
-        InputError: no such model; the function, for more stages than the model has layers, or sizes
-            that do not divide.
+        InputError: there is no such model. The function raises it for more stages than the model
+            has layers, and for sizes that do not divide.
     """
     from ppsim.workload.cost.costs import stage_costs
     from ppsim.workload.model.model import read_trained
@@ -97,14 +95,17 @@ def price_of(trained: TrainedModel, machine: Machine) -> Callable[[Schedule], Co
 
 
 class Planner:
-    """Makes pages of plans in processes of ``ppsim plan``, which end with it."""
+    """Makes pages of plans, in processes of ``ppsim plan`` that end with this object."""
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def page(self, request: PlanPageRequest) -> bytes:
-        """Search for plans (InputError: an option is missing, or the search takes too long;
-        PpsimError: nothing fits).
+        """Search for plans, and return the bytes of their page.
+
+        Raises:
+            InputError: an option is missing, or the search takes too long.
+            PpsimError: no plan fits.
         """
         if missing := [
             name for name in ("model", "cluster", "gpus", "gbs") if getattr(request, name) is None
@@ -113,7 +114,7 @@ class Planner:
         line = command_line(TypedOptions.from_request(request))
         with TemporaryDirectory(prefix="ppsim-plan-") as folder:
             target = Path(folder) / "plan.html"
-            # Where this process found ppsim, and not in the folder that one stands in.
+            # the new process finds ppsim where this one did, and not in its current folder
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             words = [
                 sys.executable,
@@ -126,10 +127,11 @@ class Planner:
                 "-o",
                 str(target),
             ]
+            log = Path(folder) / "log"
             with (
-                open(Path(folder) / "said", "w+b") as said,
+                open(log, "w+b") as out,
                 subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment
+                    words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment
                 ) as process,
             ):
                 self._running.add(process)
@@ -139,18 +141,19 @@ class Planner:
                     process.terminate()
                     self._running.discard(process)
             if process.returncode or not target.exists():
-                text = (Path(folder) / "said").read_text(errors="replace").strip()[:2000]
+                text = log.read_text(errors="replace").strip()[:2000]
                 message, _, hint = text.removeprefix("Error: ").partition("\n  try: ")
                 raise PpsimError(message, hint)
             return target.read_bytes()
 
     def close(self) -> None:
-        """End the running search."""
+        """End all running searches."""
         for process in tuple(self._running):
             process.terminate()
 
 
 def _await(process: subprocess.Popen[bytes], line: str) -> None:
+    """Wait until a process ends (InputError: it takes too long)."""
     until = time.monotonic() + PLAN_S
     while process.poll() is None:
         check_time()

@@ -1,16 +1,16 @@
-"""Changes that ``explain --what-if`` simulates: each changes the options of a run, which is then
-made and timed again.
+"""Changes of ``explain --what-if``: each changes options of a run, which is built and timed again.
 
-``KEY=VALUE`` is the option ``--KEY VALUE`` of ``ppsim run``. A list of numbers takes
-``KEY.INDEX=VALUE`` too (a stage, device or layer), and any number a factor, ``x0.9``. Costs that
-are no numbers of options (a profile's, a layout's, a real run's) are edited where they are made, so
-that a schedule whose queues follow costs follows these.
+``KEY=VALUE`` is the option ``--KEY VALUE`` of ``ppsim run``. ``KEY.INDEX=VALUE`` changes one number
+of a list (of a stage, device or layer), and ``KEY=x0.9`` multiplies a number. A number of one stage
+overrides the number of all stages, and both override the times of a layout or a profile. Times that
+no option states (a profile's, a layout's, a real run's) are changed right after they are computed,
+so that a schedule whose order depends on costs follows the changed ones.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 
 KINDS = ("tf", "tb", "ti", "tw", "tr")  # in the order of a cost table's rows
 TIMES = (*KINDS, "tfb")
-NO_OPTION = "the costs of the run are in its files"
+SOURCES = ("layout", "profile", "segments")  # of times, which other changes then override
+NO_OPTION = "the times of this run are from its files, not from options"
 OF_TRAINING = (ModelledOptions, LengthOptions, ReplicaOptions)
 NAMES_OF_TRAINING = frozenset(each.name for kind in OF_TRAINING for each in list_options(kind))
 # a comma before the next KEY=
@@ -73,65 +74,71 @@ Edit = Callable[["Costs"], "Costs"]
 
 @dataclass(frozen=True)
 class Run:
-    """A run as options describe it."""
+    """A run, as the options that build and time it."""
 
-    # the schedule's spelling; of a real run the name of its family, empty where it follows none
+    # the schedule's spelling; for a real run the name of its family, empty if it has none
     spec: str
-    shape: ShapeOptions  # the shape options
-    costs: CostOptions  # the cost options
-    network: NetworkOptions  # the options of messages
-    # the schedule of these; None where a change of the shape has not been made yet
+    shape: ShapeOptions
+    costs: CostOptions
+    network: NetworkOptions
+    # the schedule of these options; None if it must be built again after a change
     schedule: Schedule | None = None
-    # the costs that a real run shows; None where the options give them
+    # costs derived from a real run; None if options give the costs
     measured: Costs | None = None
     edits: tuple[Edit, ...] = ()  # changes of costs that no option states
-    replicas: Replicas | None = None  # data-parallel replicas, the slowest of which is timed
-    loads: Loads | None = None  # the times of every replica's microbatches, where lengths are given
-    keeps_queues: bool = False  # whether queues stay in their order, whatever ops cost
-    left_out: tuple[str, ...] = ()  # options that another schedule does not take
-    # the options of which the model in ``costs`` and the ``loads`` are made
+    replicas: Replicas | None = None  # data-parallel replicas; the slowest one is timed
+    loads: Loads | None = None  # the times of every replica's microbatches; None without lengths
+    keeps_queues: bool = False  # True if queues keep their order, whatever ops cost
+    left_out: tuple[str, ...] = ()  # options dropped because the changed schedule lacks them
+    # the options behind the model in ``costs`` and behind ``loads``
     training: ModelledOptions = field(default_factory=ModelledOptions)
     lengths: LengthOptions = field(default_factory=LengthOptions)
 
     @property
     def by_options(self) -> bool:
-        """Whether options state the times of ops."""
+        """True if options state the times of ops."""
         return self.asked.states_each_time
 
     @property
     def asked(self) -> Asked:
-        """The parts that the options of costs call."""
+        """The parts of costs that the options use."""
         return ask_costs(self.costs, self.network, self.measured)
 
     def price(self, schedule: Schedule) -> Costs:
-        """Make the costs of a schedule."""
-        made = build_costs(schedule, self.costs, self.network, self.measured)
-        return reduce(lambda costs, edit: edit(costs), self.edits, made)
+        """Return the costs of a schedule, with the edits."""
+        costs = build_costs(schedule, self.costs, self.network, self.measured)
+        return reduce(lambda costs, edit: edit(costs), self.edits, costs)
 
     @property
     def queues_follow_costs(self) -> bool:
-        """Whether ops are ordered by their costs: the family's ops, or ops added to it."""
+        """True if costs decide the order of the family's ops, or of ops added to them."""
         return queues_follow_costs(self.spec, self.asked)
 
     @property
+    def makes_queues_again(self) -> bool:
+        """Whether other costs make other queues."""
+        return not self._keeps_all and self.queues_follow_costs
+
+    @property
     def _keeps_all(self) -> bool:
-        """Whether queues stay: a real run's, kept ones, and files that can be read only once."""
-        once = self.spec == STANDARD_INPUT
-        return self.measured is not None or self.keeps_queues or once
+        """True if queues stay as they are: a real run's, kept ones, and those of standard input."""
+        is_read_once = self.spec == STANDARD_INPUT
+        return self.measured is not None or self.keeps_queues or is_read_once
 
     @property
     def is_kept(self) -> bool:
-        """Whether queues keep an order that their costs would change."""
+        """True if queues keep an order that their costs would change."""
         return self._keeps_all and self.schedule is not None and self.queues_follow_costs
 
     def build(self) -> Schedule:
-        """Make the schedule as ``run`` does; a real run keeps its queues unless its shape changes.
+        """Return the schedule that ``run`` builds; a real run keeps its queues unless its shape
+        changes.
 
         Raises:
             InputError: the schedule refuses the shape.
         """
         if not self.spec and not self.schedule:
-            what = "the run follows no schedule of ours, so its shape cannot be changed"
+            what = "the run matches no schedule of ppsim list, so its shape cannot be changed"
             raise InputError(what, "schedule=NAME")
         if self.schedule and (self._keeps_all or not self.queues_follow_costs):
             return self.schedule
@@ -139,19 +146,19 @@ class Run:
         return build_schedule(self.spec, *options, price=self.price, quiet=True)
 
     def time(self) -> Timeline:
-        """Time the run, of several replicas the slowest."""
+        """Time the run; of several replicas, the slowest."""
         schedule = self.build()
         prices = self.price(schedule)
         load = self.loads.find(schedule, self.costs) if self.loads else None
         if load or self.replicas:
             from ppsim.prices.data_parallel.dealing import price_slowest
 
-            several = ReplicaOptions(self.replicas)
-            prices = price_slowest(schedule, prices, self.network, self.costs, several, load)
+            replicas = ReplicaOptions(self.replicas)
+            prices = price_slowest(schedule, prices, self.network, self.costs, replicas, load)
         return time_ops(schedule, prices, self.network, self.costs.links)[0]
 
     def find_round(self, timeline: Timeline) -> Round | None:
-        """Find the steady state of this timeline's run; None where it does not repeat."""
+        """Return the steady state of a timeline's round; None if it does not repeat."""
         if self.network.detailed or not has_period(timeline.schedule):
             return None
         from ppsim.prices.rounds import measure_round
@@ -159,32 +166,32 @@ class Run:
         return measure_round(timeline, self.price(timeline.schedule), self.costs.tokens)
 
     def use(self, spec: str, **shape: Any) -> Run:
-        """The run of another schedule, without the options that only other schedules take.
+        """Return the run with another schedule, without the options that this schedule lacks.
 
         ``shape`` are options of the shape that differ.
         """
         from ppsim.schedules import family_of
 
         family = family_of(spec)
-        takes = family.options if family else ()
+        known = family.options if family else ()
         given = asdict(replace(self.shape, **shape))
-        left = [name for name in OWN if given[name] is not None and name not in takes]
-        made = replace(self.shape, **shape | dict.fromkeys(left))
-        names = tuple(map(_spelling, left))
-        run = replace(self, spec=spec, shape=made, schedule=None, left_out=names)
-        chunks = family.chunks if family else 1
-        if made.chunks in (None, chunks) or _supports(family, made):
+        dropped = [name for name in OWN if given[name] is not None and name not in known]
+        new_shape = replace(self.shape, **shape | dict.fromkeys(dropped))
+        spellings = tuple(map(_spelling, dropped))
+        run = replace(self, spec=spec, shape=new_shape, schedule=None, left_out=spellings)
+        default_chunks = family.chunks if family else 1
+        if new_shape.chunks in (None, default_chunks) or _supports(family, new_shape):
             return run
-        bare = replace(made, chunks=None)
-        if not _supports(family, bare):
+        without_chunks = replace(new_shape, chunks=None)
+        if not _supports(family, without_chunks):
             return run
-        return replace(run, shape=bare, left_out=(_spelling("chunks"), *run.left_out))
+        return replace(run, shape=without_chunks, left_out=(_spelling("chunks"), *run.left_out))
 
     def train(self, **changes: Any) -> Run:
-        """The run with other options of its model, its cluster, its sequences or its replicas.
+        """Return the run with other options of its model, cluster, sequences or replicas.
 
         Raises:
-            InputError: no such model, cluster or software.
+            InputError: there is no such model, cluster or software.
         """
 
         def change(group: Any) -> Any:
@@ -206,63 +213,93 @@ class Run:
 
     @property
     def tokens(self) -> int | None:
-        """Tokens in a microbatch of the model that is trained; None without a model."""
+        """The tokens in a microbatch of the trained model; None without a model."""
         modelled = self.costs.modelled
         return modelled.model.seq * dict(modelled.sizes).get("mbs", 1) if modelled else None
 
     def edit(self, edit: Edit) -> Run:
-        """The run with one more change of its costs."""
+        """Return the run with one more change of its costs."""
         return replace(self, edits=(*self.edits, edit))
 
 
 def change_run(change: str, base: Run, given: TypedOptions) -> tuple[str, Timeline, Run]:
-    """Time the run with a change made, and return both; the change in words says what it leaves as
-    it was.
+    """Make a change to a run; return the change with remarks, the new timeline, and the new run.
 
     Raises:
-        InputError: an unknown key, a value that does not fit it, or a change without effect.
+        InputError: a key is unknown, a value does not fit it, or a change has no effect.
     """
     parts = [part.strip() for part in PART.split(change)]
     keys = changeable_options()
-    parts.sort(key=lambda part: _rank_of(keys.get(_key_of(part))))
-    run = reduce(lambda run, part: _Change(part, run, keys).made(), parts, base)
+    _refuse_twice(parts, keys)
+    parts.sort(key=lambda part: _rank_of(keys.get(_key_of(part)), _place_of(part)))
+    run = reduce(lambda run, part: _Change(part, run, keys).changed_run(), parts, base)
     _check_together(run, parts, given, keys)
     changed = {option.name for part in parts if (option := keys.get(_key_of(part)))}
     run, timeline = _time_used(run, base, changed)
     for part in parts:
         option = keys.get(_key_of(part))
-        if not (_changes_shape(option) or _of_training(option)):
+        name = option.name if option else ""
+        # others may be read only with it
+        if not (_changes_shape(option) or _of_training(option) or name in SOURCES):
             others = [other for other in parts if other != part]
-            without = reduce(lambda run, other: _Change(other, run, keys).made(), others, base)
-            _check_read(part, run, without, timeline)
-    left = f" (without {', '.join(run.left_out)})" * bool(run.left_out)
-    kept = " (queues keep their order)" * run.is_kept
-    return change + left + kept + _size_note(run, base, timeline.schedule), timeline, run
+            without = reduce(
+                lambda run, other: _Change(other, run, keys).changed_run(), others, base
+            )
+            _check_effect(part, run, without, timeline)
+    dropped = f" (without {', '.join(run.left_out)})" if run.left_out else ""
+    kept = " (queues keep their order)" if run.is_kept else ""
+    return change + dropped + kept + _size_note(run, base, timeline.schedule), timeline, run
 
 
 def _size_note(run: Run, base: Run, schedule: Schedule) -> str:
-    """Say on how many GPUs a model is trained, and of which tokens its times are, where a change
-    has other numbers than the run that it is compared with; empty where it has the same.
-    """
-    now, then = run.costs.modelled, base.costs.modelled
-    if not now or not then or base.schedule is None:
+    """Return remarks on a changed number of GPUs, and of tokens in a microbatch; empty without."""
+    after, before = run.costs.modelled, base.costs.modelled
+    if not after or not before or base.schedule is None:
         return ""
-    after, before = now.parallel(schedule).gpus, then.parallel(base.schedule).gpus
-    note = f" (on {count_text(after, 'GPU')}, not {before})" * (after != before)
-    return note + " (per microbatch of as many tokens as now)" * (run.tokens != base.tokens)
+    note = ""
+    gpus_after, gpus_before = after.parallel(schedule).gpus, before.parallel(base.schedule).gpus
+    if gpus_after != gpus_before:
+        note = f" (on {count_text(gpus_after, 'GPU')}, not {gpus_before})"
+    if run.tokens != base.tokens:
+        note += " (per microbatch of as many tokens as now)"
+    return note
 
 
 def _key_of(part: str) -> str:
-    """The option that a change names, without a stage, device or link."""
+    """Return the key of a change, without its stage, device or link."""
     return re.split("[.= ]", part.strip())[0]
 
 
+def _place_of(part: str) -> str:
+    """The stage, device, layer or link that a change names; empty where it is of all."""
+    match = KEY.fullmatch(part.partition("=")[0].strip())
+    return (match[2] or match[3] or "") if match else ""
+
+
+def _refuse_twice(parts: Sequence[str], keys: Mapping[str, Option]) -> None:
+    """Refuse a key that a change sets twice (InputError), but for options that may be repeated and
+    layers that are moved.
+    """
+    seen = dict[tuple[str, str], str]()
+    for part in parts:
+        option, place = keys.get(_key_of(part)), _place_of(part)
+        if option is None or (option.many and not place):
+            continue
+        first = seen.setdefault((option.name, place), part)
+        if first is not part:
+            raise InputError(
+                f"--what-if {first},{part}: the same is set twice", "leave one of them out"
+            )
+
+
 def _time_used(run: Run, base: Run, changed: Collection[str]) -> tuple[Run, Timeline]:
-    """Time a run; a run of another schedule leaves out times that it does not use and nobody
-    changed.
+    """Time a run; return it with its timeline.
+
+    A run with another schedule loses the options of times that this schedule does not use, unless
+    the change sets them.
 
     Raises:
-        InputError: a time has no effect.
+        InputError: the option of a time has no effect.
     """
     timeline = run.time()
     schedule = timeline.schedule
@@ -271,22 +308,23 @@ def _time_used(run: Run, base: Run, changed: Collection[str]) -> tuple[Run, Time
     if run.spec != base.spec:
         used = times_used(schedule, run.costs) | {*changed}
         given = [name for name in REFUSED_UNUSED if is_given(getattr(run.costs, name))]
-        if left := [name for name in given if name not in used]:
-            none: dict[str, Any] = {name: () if name == "slice_scale" else None for name in left}
-            names = (*run.left_out, *map(_spelling, left))
-            run = replace(run, costs=replace(run.costs, **none), schedule=None, left_out=names)
+        if unused := [name for name in given if name not in used]:
+            unset: dict[str, Any] = {name: () if name == "slice_scale" else None for name in unused}
+            left_out = (*run.left_out, *map(_spelling, unused))
+            costs = replace(run.costs, **unset)
+            run = replace(run, costs=costs, schedule=None, left_out=left_out)
             timeline = run.time()
     check_used([timeline.schedule], run.costs)
     return run, timeline
 
 
 def _spelling(name: str) -> str:
-    """The option that sets a number of the shape."""
+    """Return the spelling of an option, from its name in Python."""
     return f"--{name.replace('_', '-')}"
 
 
 def _supports(family: Family | None, shape: ShapeOptions) -> bool:
-    """Return whether a family supports a shape."""
+    """Return True if a family supports a shape."""
     from ppsim.schedules import shape_for
 
     try:
@@ -296,7 +334,7 @@ def _supports(family: Family | None, shape: ShapeOptions) -> bool:
 
 
 def changeable_options() -> dict[str, Option]:
-    """The options that a change may set, by every long spelling without its dashes."""
+    """Return the options that a change may set, by each long spelling without its dashes."""
     groups = (ShapeOptions, CostOptions, NetworkOptions, OneSchedule, *OF_TRAINING)
     options = [each for kind in groups for each in list_options(kind)]
     return {
@@ -307,11 +345,18 @@ def changeable_options() -> dict[str, Option]:
     }
 
 
-def _rank_of(option: Option | None) -> int:
-    """The place of a change among others: the schedule, the shape, the model, the rest."""
+def _rank_of(option: Option | None, place: str) -> int:
+    """Return the order in which changes are made: schedule, shape, model, other sources of times,
+    all times of a kind, those of one stage, device or link.
+    """
+    name = option.name if option else ""
     if _changes_shape(option):
-        return 0 if option is not None and option.name == "schedule" else 1
-    return 2 if option is not None and option.name in ("model", "cluster") else 3
+        return 0 if name == "schedule" else 1
+    if name in ("model", "cluster"):
+        return 2
+    if name in SOURCES:
+        return 3
+    return 5 if place else 4
 
 
 def _changes_shape(option: Option | None) -> bool:
@@ -327,14 +372,14 @@ def _of_training(option: Option | None) -> bool:
 
 @dataclass(frozen=True)
 class _Change:
-    """One ``KEY=VALUE`` of a change, and the run it is made to."""
+    """One ``KEY=VALUE`` of a change, the run to change, and the options by key."""
 
     part: str
     run: Run
     keys: Mapping[str, Option]
 
-    def made(self) -> Run:
-        """The run with the change."""
+    def changed_run(self) -> Run:
+        """Return the run with the change."""
         key, equals, value = (each.strip() for each in self.part.partition("="))
         match = KEY.fullmatch(key)
         if match and match[1] == "layers" and match[3]:
@@ -349,7 +394,7 @@ class _Change:
             )
         name, run = option.name, self.run
         if name == "model" and not run.costs.modelled:
-            what = f"--what-if {self.part}: the run that it would be compared with has no model"
+            what = f"--what-if {self.part}: the run to change has no model"
             raise InputError(what, "add --model NAME --cluster NAME")
         if name == "schedule":
             return run.use(value)
@@ -366,54 +411,53 @@ class _Change:
                 )
         if run.measured and name in ("per", "recompute", *WHOLE_COSTS, *NAMES_OF_TRAINING):
             raise InputError(f"--what-if {self.part}: {NO_OPTION}", "tf=x0.9, tf.2=x0.9, comm=0.1")
-        is_number = match[2] or re.match(r"x[0-9.]", value)
-        found = (
-            self._number(option, match[2], value) if is_number else self._read_value(option, value)
-        )
-        numbers: dict[str, Any] = {name: found}
+        if match[2] or re.match(r"x[0-9.]", value):
+            return self._with_value(name, self._changed_number(option, match[2], value))
+        return self._with_value(name, self._read_value(option, value))
+
+    def _with_value(self, name: str, value: Any) -> Run:
+        """Return the run with another value of an option, in the group that has it."""
+        run, changed = self.run, {name: value}
         if name in NAMES_OF_TRAINING or (name == "cluster" and run.costs.modelled):
-            return run.train(**numbers)
+            return run.train(**changed)
         if hasattr(run.shape, name):
-            return replace(run, shape=replace(run.shape, **numbers), schedule=None)
+            return replace(run, shape=replace(run.shape, **changed), schedule=None)
         if hasattr(run.network, name):
-            return replace(run, network=replace(run.network, **numbers))
+            return replace(run, network=replace(run.network, **changed))
         schedule = None if name in DECIDING_OPS else run.schedule
-        return replace(run, costs=replace(run.costs, **numbers), schedule=schedule)
+        return replace(run, costs=replace(run.costs, **changed), schedule=schedule)
 
     def _read_value(self, option: Option, value: str) -> Any:
-        """Read a value as the option does, added to those before where it is repeatable."""
+        """Read a value as the option does; a repeatable option keeps its earlier values."""
         try:
             found = click.types.convert_type(option.type).convert(value, None, None)
         except click.BadParameter as error:
             raise InputError(
                 f"--what-if {self.part}: {error.message}",
-                f"a value that {option.spelling} takes",
+                f"a value that {option.spelling} accepts",
             ) from None
         return (*getattr(self.run.costs, option.name), found) if option.many else found
 
-    def _number(self, option: Option, place: str | None, value: str) -> Any:
-        """Set or scale a number, or one of a list of them, as the option would state it."""
-        now = self._now(option.name)
+    def _changed_number(self, option: Option, place: str | None, value: str) -> Any:
+        """Return an option's number, or its list of numbers with one changed, set or multiplied."""
+        now = self._present_number(option.name)
         if now is None or (place and not isinstance(option.type, Numbers)):
             raise InputError(
-                f"--what-if {self.part}: {option.spelling} is not a time, so it has no factor",
+                f"--what-if {self.part}: {option.spelling} is not a time, so it has neither a "
+                f"factor nor an index",
                 f"{self.part.partition('=')[0].partition('.')[0].strip()}=VALUE",
             )
         if not place:
-            return (
-                (now * self._read(value)).tolist() if now.ndim else float(now * self._read(value))
-            )
+            product = now * self._read(value)
+            return product.tolist() if now.ndim else float(product)
         changed = np.atleast_1d(now).copy()
-        self._check_place(
-            int(place), len(changed), {"speed": "device", "t_layer": "layer"}.get(option.name)
-        )
+        noun = {"speed": "device", "t_layer": "layer"}.get(option.name, "stage")
+        self._check_place(int(place), len(changed), noun)
         changed[int(place)] = self._read(value, changed[int(place)])
         return changed.tolist()
 
-    def _now(self, name: str) -> Any:
-        """The number or numbers that an option states, or has by default; None where it states
-        none.
-        """
+    def _present_number(self, name: str) -> Any:
+        """Return the number or numbers that an option states, or its default; None without."""
         costs, schedule = self.run.costs, self.run.schedule or self.run.build()
         if name in TIMES:
             from ppsim.core.costs import costs_for
@@ -444,7 +488,7 @@ class _Change:
         return np.asarray(costs.comm or 0.0) if name == "comm" else None
 
     def _time_edit(self, name: str, place: str | None, value: str) -> Edit:
-        """Set or scale the time of one kind of op, on one stage or on all."""
+        """Return an edit that sets or multiplies the time of a kind of op, on one stage or all."""
         from ppsim.analysis.changes import change_time
 
         self._read(value)
@@ -453,19 +497,21 @@ class _Change:
             stages = costs.time.shape[1]
             if place:
                 self._check_place(int(place), stages)
-            here = [int(place)] if place else list(range(stages))
+            changed = [int(place)] if place else list(range(stages))
             if name == "tfb":
                 pair = (costs.time[0] + costs.time[1] if costs.pair is None else costs.pair).copy()
-                pair[here] = self._read(value, pair[here])
+                pair[changed] = self._read(value, pair[changed])
                 return replace(costs, pair=pair)
             kind = KINDS.index(name)
-            return change_time(costs, kind, here, self._read(value, costs.time[kind, here]))
+            times = self._read(value, costs.time[kind, changed])
+            return change_time(costs, kind, changed, times)
 
         return edit
 
     def _change_link(self, link: str, value: str) -> Run:
-        """Set a link as ``--link`` does, or scale its latency, in both directions or in one. With a
-        model messages are latencies, which are set here.
+        """Return the run with the latency of a link set or multiplied, in one or both directions.
+
+        A latency is set as ``--link`` does, but with a model in the costs.
         """
         if not (value.startswith("x") or self.run.costs.modelled):
             return replace(
@@ -489,18 +535,20 @@ class _Change:
         return self.run.edit(edit)
 
     def _move_layers(self, stages: str, value: str) -> Run:
-        """Move layers between stages: ``1/8``, one of the eight layers of the first, or ``1`` where
-        the costs say how many it has.
+        """Return the run with layers moved between stages.
+
+        ``1/8`` moves one of the eight layers of the first stage; ``1`` is enough if the costs state
+        its number of layers.
         """
         from ppsim.analysis.changes import move_work
 
         source, target = map(int, re.split("[->]", stages))
         count, slash, layers = value.partition("/")
-        held = self._read(layers) if slash else self._layers_of(source)
-        share = float(self._read(count) / held) if held else 2.0
+        total = self._read(layers) if slash else self._layers_of(source)
+        share = float(self._read(count) / total) if total else 2.0
         if share > 1 or source == target:
             raise InputError(
-                f"--what-if {self.part}: how much of stage {source} moves is not clear",
+                f"--what-if {self.part}: not a share of stage {source} that can move",
                 f"layers.{source}>{target}=1/8: one of the eight layers of stage {source}",
             )
 
@@ -512,7 +560,7 @@ class _Change:
         return self.run.edit(edit)
 
     def _layers_of(self, stage: int) -> float:
-        """Return how many layers a stage has; 0 where the costs do not say."""
+        """Return the number of layers of a stage; 0 if the costs do not state it."""
         schedule = self.run.schedule or self.run.build()
         layers = self.run.asked.layers(schedule)
         if layers is None:
@@ -527,16 +575,15 @@ class _Change:
                 "change the file, or --link",
             )
 
-    def _check_place(self, place: int, count: int, what: str | None = None) -> None:
+    def _check_place(self, place: int, count: int, noun: str = "stage") -> None:
         if place >= count:
-            what = what or "stage"
             raise InputError(
-                f"--what-if {self.part}: there is no {what} {place}",
-                f"a {what} from 0 to {count - 1}",
+                f"--what-if {self.part}: there is no {noun} {place}",
+                f"a {noun} from 0 to {count - 1}",
             )
 
     def _read(self, value: str, now: Any = 1.0) -> Any:
-        """The number in a value; a factor multiplies the number ``now``."""
+        """Return the number of a value; a factor such as x0.9 multiplies ``now``."""
         try:
             number = float(value.removeprefix("x"))
         except ValueError:
@@ -551,23 +598,21 @@ class _Change:
 def _check_together(
     run: Run, parts: list[str], given: TypedOptions, keys: Mapping[str, Option]
 ) -> None:
-    """Check the changed options against the rules of options, as if they were given."""
+    """Check the changed options against the rules of options, as if the user had given them."""
     values = {
         name: value
         for group in (run.shape, run.costs, run.network, run.training, run.lengths)
         for name, value in flatten(group).items()
     } | {"replicas": run.replicas}
-    changed = [keys.get(part.partition("=")[0].strip()) for part in parts]
-    typed = [
-        each for each in changed if each and (run.by_options or each.name not in (*TIMES, "comm"))
-    ]
+    changed = [keys.get(_key_of(part)) for part in parts]
+    edited = {*(() if run.by_options else (*TIMES, "comm"))}
+    edited |= {"links"} if run.costs.modelled else set()
+    typed = [each for each in changed if each and each.name not in edited]
     check_given(replace(given, values={**given.values, **values}, typed=[*given.typed, *typed]))
 
 
-def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
-    """Refuse a change of costs that no op of the run reads (InputError: the time of no op or
-    message changes).
-    """
+def _check_effect(part: str, run: Run, without: Run, timeline: Timeline) -> None:
+    """Raise InputError if a change of costs changes the time of no op and no message."""
     schedule, key = timeline.schedule, _key_of(part).replace("-", "_")
     refuse_unused(
         times_used(schedule, run.costs) | {*REFUSED_UNUSED} - {key}, [schedule.name], run.costs
@@ -577,7 +622,8 @@ def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
         np.all(one == other)
         for one, other in zip(_all_numbers(costs), _all_numbers(before), strict=True)
     )
-    if key == "link" and run.network.cluster and not run.costs.modelled:  # which changes no costs
+    # a link of a cluster file is not part of the costs: look for messages that use it
+    if key == "link" and run.network.cluster and not run.costs.modelled:
         from ppsim.engine.detailed.links import parse_link
 
         same, link = False, np.zeros((schedule.n_devices,) * 2)
@@ -590,12 +636,13 @@ def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
         and np.array_equal(costs.latencies(schedule), before.latencies(schedule))
     ):
         raise InputError(
-            f"--what-if {part}: no op or message of {schedule.name} takes that time", "leave it out"
+            f"--what-if {part} changes the time of no op or message of {schedule.name}",
+            "leave it out",
         )
 
 
 def _all_numbers(costs: Costs) -> list[Any]:
-    """All numbers of costs, defaults in place of None."""
+    """Return all numbers of costs, with defaults for None."""
     pair = costs.time[0] + costs.time[1] if costs.pair is None else costs.pair
     scale, speed = (1.0 if factors is None else factors for factors in (costs.scale, costs.speed))
     return [costs.time, costs.comm, pair, scale, speed]

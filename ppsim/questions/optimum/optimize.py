@@ -341,7 +341,7 @@ class Optimized(Answer[OptimizeRequest]):
         return outcome_verdict(self.outcome)
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.optimize/1``."""
+        """Return the object of schema ``ppsim.optimize/1``."""
         return {"schema": "ppsim.optimize/1", "inputs": self.inputs, **_numbers(self.outcome)}
 
     def line(self) -> Iterator[Block]:
@@ -371,7 +371,7 @@ class Optimized(Answer[OptimizeRequest]):
         return [("optimized", self.timeline)]
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for: the schedule, with the memory of devices where its format has room
+        """Return the writer of each -o: the schedule, and memory of devices where a format has room
         for that.
         """
         return document_writers(
@@ -405,7 +405,7 @@ class Front(Optimized):
         return front_verdict(self.rows)
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.optimize-front/1``."""
+        """Return the object of schema ``ppsim.optimize-front/1``."""
         return {"schema": "ppsim.optimize-front/1", "inputs": self.inputs, "front": self.table}
 
     def line(self) -> Iterator[Block]:
@@ -417,7 +417,7 @@ class Front(Optimized):
         yield from front_lines(self.rows)
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for: the best of each cap, and the schedules of the list."""
+        """Return the writer of each -o: the best of each cap, and the schedules of the list."""
         from ppsim.analysis.tradeoff import Point
 
         problem = self.outcome.problem

@@ -352,7 +352,7 @@ class Partitioned(Answer[PartitionRequest]):
         return f"{told}; {self.status}: {self._proof()}"
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.partition/1``."""
+        """Return the object of schema ``ppsim.partition/1``."""
         from ppsim.workload.layout.flags import flags_of
 
         schedule, found, busy = self.schedule, self.partition, self._busy

@@ -94,7 +94,7 @@ class Asked:
 
     @property
     def holds_bytes(self) -> bool:
-        """Whether the costs or a model give the memory of stages in bytes."""
+        """True if the costs or a model give the memory of stages in bytes."""
         return ask_costs(self.costs, model=self.model).holds_bytes
 
     def _memory(self, schedule: Schedule, layout: Layout) -> MemoryModel:

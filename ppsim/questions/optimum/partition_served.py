@@ -237,7 +237,7 @@ class ServedSplit(Answer[Any]):
         return str(costs.unit or ("t_layer" if costs.t_layer is None else "t"))
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.served-split/1``."""
+        """Return the object of schema ``ppsim.served-split/1``."""
         from ppsim.workload.layout.flags import flags_of
 
         return {

@@ -1,5 +1,5 @@
-"""Data of the page of plans: the search's counts, all simulated candidates, and launch flags of the
-best.
+"""Data of the page of plans: counts of candidates, numbers of the simulated plans, and launch flags
+of the best ones.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from ppsim.workload.model.parallel import Parallel
     from ppsim.workload.plans.task import Findings, Row, Task
 
-MOST = 4000  # plans on a page: the listed ones, then the fastest
-LISTED = 40  # rows of its table
-LARGEST = 24_000  # letters of all queues on a page
-SHORT = 6  # digits of a time
+MOST_PLANS = 4000  # plans on a page: the listed ones, then the fastest
+MOST_LISTED = 40  # rows of its table
+MOST_LETTERS = 24_000  # letters of all queues on a page
+DIGITS = 6  # significant digits of a time
 
 
 def plan_page_of(
@@ -34,25 +34,23 @@ def plan_page_of(
     base: str,
     verdict: str,
 ) -> bytes:
-    """Make the page.
+    """Return the bytes of the page that explores the plans.
 
-    ``lost_by``: why each found row lost, ``base``: the command that a plan's options complete,
-    ``verdict``: the answer in one sentence.
+    ``lost_by`` has the reason why each found plan is slower than the best, ``base`` is the command
+    without the options that make a plan, and ``verdict`` is the answer in one sentence.
     """
     from ppsim.show.files.plan_page import plan_page
     from ppsim.workload.plans.task import OUTCOMES
 
-    listed = found.rows[:LISTED]
+    listed = found.rows[:MOST_LISTED]
     keys = {row["key"] for row in listed}
-    # they came in any order
-    others = sorted((row for row in found.simulated if row["key"] not in keys), key=_place)
-    rows = sorted([*listed, *others][:MOST], key=_place)
+    # sorted, because workers return them in any order
+    others = sorted((row for row in found.simulated if row["key"] not in keys), key=_rank_key)
+    rows = sorted([*listed, *others][:MOST_PLANS], key=_rank_key)
     lost = dict(zip((row["key"] for row in listed), lost_by, strict=False))
     columns = _columns(task, rows, lost)
-    simulated, places = (
-        found.counts[OUTCOMES[-1]],
-        {row["key"]: place for place, row in enumerate(rows)},
-    )
+    simulated = found.counts[OUTCOMES[-1]]
+    places = {row["key"]: place for place, row in enumerate(rows)}
     shown = f", the fastest {len(rows):,} shown" if len(rows) < simulated else ""
     facts = {
         "inputs": dict(inputs),
@@ -61,14 +59,14 @@ def plan_page_of(
         "cap": task.cap / 2**30,
         "sizes": ["tp", "cp", "ep", "pp", "dp", "vp"],
         "flags": {
-            str(place): _launch_of(task, row)
+            str(place): _launch_texts(task, row)
             for place, row in enumerate(rows)
             if row["key"] in keys
         },
         "base": base,
         "perNode": 0 if task.machine.uneven else task.machine.per_node,
         "pipelineFirst": task.axes.base.pipeline_first,
-        **carry_runs(task, {places[row["key"]]: row for row in listed}),
+        **_page_timelines(task, {places[row["key"]]: row for row in listed}),
     }
     meanings = [
         (name, found.counts[name], meaning)
@@ -78,39 +76,39 @@ def plan_page_of(
     return plan_page(title, facts, meanings, columns, verdict)
 
 
-def _place(row: Row) -> tuple[float, int, str]:
+def _rank_key(row: Row) -> tuple[float, int, str]:
     return row["step_s"], row["memory_bytes"], str(row["key"])
 
 
 def _meanings(task: Task) -> Iterator[str]:
-    """Return the meaning of each outcome of a candidate."""
+    """Yield the meaning of each outcome of a candidate, in the order of ``OUTCOMES``."""
     cap = format_size(task.cap)
     yield (
-        "Their schedule takes no such numbers of devices, chunks and microbatches, or the layers "
-        "cannot be split so."
+        "Their schedule does not allow these numbers of devices, chunks and microbatches, or the "
+        "layers cannot be split over the stages."
     )
-    yield "The launch flags of the software cannot say the plan, or its own checks refuse it."
+    yield "The software's launch flags cannot express the plan, or the software refuses it."
     yield (
-        f"What a GPU holds before the first microbatch is more than {cap}. More tp or pp, or "
-        f"ZeRO, makes it less."
-    )
-    yield (
-        f"With the activations in flight a GPU would hold more than {cap}. Recompute or smaller "
-        f"microbatches."
+        f"Before the first microbatch, a GPU already needs more than {cap}. More tp or pp, or "
+        f"ZeRO, reduces that."
     )
     yield (
-        "The work alone with fill and drain takes longer than a plan that holds no more. So they "
-        "were not simulated."
+        f"With the activations in flight, a GPU needs more than {cap}. Recompute or smaller "
+        f"microbatches reduce that."
     )
     yield (
-        "The slowest device's work and its fill take longer than a plan that holds no more. They "
-        "were not simulated."
+        "Not simulated: the work with fill and drain alone takes longer than another plan that "
+        "needs no more memory."
     )
-    yield "Simulated op by op; the marks below."
+    yield (
+        "Not simulated: the slowest device's work and its fill take longer than another plan that "
+        "needs no more memory."
+    )
+    yield "Simulated op by op: the marks below."
 
 
 def _columns(task: Task, rows: Sequence[Row], lost: Mapping[str, str]) -> dict[str, list[Any]]:
-    """The numbers of each plan, short ones: five digits."""
+    """Return the columns of the page's table of plans; numbers have five digits."""
     plain = (
         "tp",
         "cp",
@@ -137,6 +135,7 @@ def _columns(task: Task, rows: Sequence[Row], lost: Mapping[str, str]) -> dict[s
     columns["memory"] = [_five_digits(row["memory_bytes"] / 2**30) for row in rows]
     rank = {key: place for place, key in enumerate(lost, 1)}
     columns["listed"] = [rank.get(row["key"], 0) for row in rows]
+    columns["tied"] = [int(row.get("tied", False)) for row in rows]
     columns["lost_by"] = [lost.get(row["key"], "") for row in rows]
     for name in rows[0]["terms"]:
         columns[f"step {name}"] = [_five_digits(row["terms"][name]) for row in rows]
@@ -150,7 +149,7 @@ def _five_digits(value: float) -> float:
 
 
 def layout_and_layers(task: Task, row: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The parallel layout of a plan and its layers per stage."""
+    """Return the parallel sizes of a plan, and its layers per stage."""
     from ppsim.workload.plans.layers_by_speed import layout_of
     from ppsim.workload.plans.space import read_key
 
@@ -158,8 +157,8 @@ def layout_and_layers(task: Task, row: Mapping[str, Any]) -> tuple[Any, Any]:
     return candidate.parallel(task.axes.base), layout_of(task, candidate)
 
 
-def _launch_of(task: Task, row: Row) -> dict[str, Any]:
-    """The launch flags of a plan for each framework that runs it, and why others do not."""
+def _launch_texts(task: Task, row: Row) -> dict[str, Any]:
+    """Return the launch flags of a plan by framework, and the refusals of other frameworks."""
     from ppsim.workload.plans.launcher import launcher_names, launcher_of
 
     texts, refused = {}, []
@@ -173,29 +172,29 @@ def _launch_of(task: Task, row: Row) -> dict[str, Any]:
 
 
 def rank_lines(row: Mapping[str, Any]) -> Iterator[str]:
-    """Say where a plan's pipeline lies on several kinds of nodes, and how many layers each device
-    has.
+    """Yield a line for each kind of nodes that a plan's pipeline uses: its devices, the layers and
+    the memory of each; nothing for a cluster of one kind.
     """
     first, layers = 0, row.get("layers_of_devices", [])
-    for gpu, alike in groupby(row.get("gpu_of_devices", [])):
-        count = len(list(alike))
-        here = slice(first, first + count)
+    for gpu, devices in groupby(row.get("gpu_of_devices", [])):
+        count = len(list(devices))
+        of_kind = slice(first, first + count)
         words = (
             f"pipeline devices {first}-{first + count - 1}"
             if count > 1
             else f"pipeline device {first}"
         )
         words += ", the first ranks," if not first and count < len(layers) else ""
-        held, cap = max(row["memory_of_devices"][here]), row["cap_of_devices"][first]
+        held, cap = max(row["memory_of_devices"][of_kind]), row["cap_of_devices"][first]
         yield (
-            f"{gpu}: {words} with {' '.join(layers[here])} layers, {format_size(held)} of "
+            f"{gpu}: {words} with {' '.join(layers[of_kind])} layers, {format_size(held)} of "
             f"{format_size(cap)}"
         )
         first += count
 
 
 def gpu_label(task: Task) -> str:
-    """Return the GPU label of a plan's cluster."""
+    """Return the number and the model of a plan's GPUs as text."""
     return task.machine.title if task.machine.kinds else f"{task.gpus:,} x {task.machine.title}"
 
 
@@ -208,15 +207,15 @@ def usable_memory_text(task: Task) -> str:
 
 
 def cap_of(row: Mapping[str, Any], task: Task) -> float:
-    """The bytes of the pipeline device that holds most."""
+    """Return the usable memory, in bytes, of the pipeline device that needs the most."""
     held = row["memory_of_devices"]
     found: float = row.get("cap_of_devices", [task.cap] * len(held))[held.index(max(held))]
     return found
 
 
-def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
-    """Return the data that ``plan_run.js`` times and draws, for the plans of ``rows`` by their
-    place on the page.
+def _page_timelines(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
+    """Return the queues and costs that ``plan_run.js`` times and draws, for plans by their place on
+    the page.
     """
     from ppsim.workload.cost.costs import queues_of, stage_costs
     from ppsim.workload.plans.layers_by_speed import layout_of
@@ -225,7 +224,7 @@ def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
     queues: dict[Any, dict[str, Any]] = {}
     runs: dict[str, dict[str, Any]] = {}
     sent: dict[str, Any] = {}
-    room = LARGEST
+    letters_left = MOST_LETTERS
     for place, row in rows.items():
         candidate = read_key(row["key"])
         parallel, layout = candidate.parallel(task.axes.base), layout_of(task, candidate)
@@ -234,14 +233,14 @@ def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
         costs = found.costs
         schedule = queues_of(parallel, found)
         if not machine.kinds:
-            sent[str(place)] = _sent(task, parallel, schedule, layout)
+            sent[str(place)] = _sent_gib(task, parallel, schedule, layout)
         sizes = parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches
         key = place if candidate.is_ordered_by_costs else sizes
         if parallel.pp > 1 and key not in queues:
-            packed = _pack(schedule)
-            if packed is not None and len(packed["packed"]) <= room:
+            packed = _packed_queues(schedule)
+            if packed is not None and len(packed["packed"]) <= letters_left:
                 queues[key] = packed
-                room -= len(packed["packed"])
+                letters_left -= len(packed["packed"])
         if key in queues:
             runs[str(place)] = {
                 "queue": list(queues).index(key),
@@ -250,22 +249,22 @@ def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
                 "comm": _rounded(np.broadcast_to(costs.comm, (parallel.pp,) * 2)),
             }
     carried = (
-        f"The page carries the timelines of {len(runs)} listed plans; the command with "
-        f"--ranks says how to draw this."
+        f"This page has the timelines of {len(runs)} listed plans, not of this one. Its command "
+        f"prints how to draw it."
     )
     return {"queues": list(queues.values()), "runs": runs, "sent": sent, "carried": carried}
 
 
-def _sent(task: Task, parallel: Parallel, schedule: Schedule, layout: Layout) -> dict[str, Any]:
-    """The GiB that a GPU sends in a step by kind: within its node, between nodes."""
+def _sent_gib(task: Task, parallel: Parallel, schedule: Schedule, layout: Layout) -> dict[str, Any]:
+    """Return the GiB that a GPU sends in a step, by kind: within its node, and between nodes."""
     from ppsim.workload.cost.volumes import sent_bytes
 
     found = sent_bytes(task.model, task.machine, parallel, schedule, layout)
     return {kind: _rounded(amounts / 2**30) for kind, amounts in found.items() if amounts.any()}
 
 
-def _pack(schedule: Schedule) -> dict[str, Any] | None:
-    """The queues as differences from op to op; None for ops that the page does not time."""
+def _packed_queues(schedule: Schedule) -> dict[str, Any] | None:
+    """Return the queues as differences from op to op; None if the page cannot time some ops."""
     if schedule.kind.max(initial=0) >= len(COMPUTE):
         return None
     from ppsim.show.files.page_parts import pack_bytes
@@ -281,5 +280,5 @@ def _pack(schedule: Schedule) -> dict[str, Any] | None:
 
 
 def _rounded(values: Any) -> Any:
-    rounded = np.array([float(f"{value:.{SHORT}g}") for value in np.ravel(values)])
+    rounded = np.array([float(f"{value:.{DIGITS}g}") for value in np.ravel(values)])
     return rounded.reshape(np.shape(values))

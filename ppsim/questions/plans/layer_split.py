@@ -22,22 +22,21 @@ SUFFIXES = (FLOWCHART, ".svg", ".html", ".png", ".pdf")
 
 
 def check_output(output: OutputOptions, tp: int | None, ep: int | None) -> None:
-    """Refuse a format that has no picture of a split, and a picture without ranks to split over
-    (InputError).
-    """
+    """Raise InputError for a format that cannot show a split, and where ``tp`` and ``ep`` are 1."""
     for _, suffix in find_targets(output):
         require_suffix(
             suffix, SUFFIXES, "how layers are split", "; --json has the numbers of a model"
         )
     if output.output and (tp or 1) == 1 and (ep or 1) == 1:
         raise InputError(
-            "-o draws how layers are split over GPUs, and no ranks divide them", "--tp 8, or --ep 8"
+            "-o draws how layers are split over GPUs, which needs --tp or --ep above 1",
+            "--tp 8, or --ep 8",
         )
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure's data: the kinds of layers with remarks, the title, and the inputs."""
+    """A figure's data: the split of each kind of layer with remarks, the title, and the inputs."""
 
     splits: Sequence[LayerSplit]
     remarks: Sequence[Sequence[str]]
@@ -45,7 +44,7 @@ class Drawing:
     inputs: Mapping[str, Any]
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Return the writers of each file asked for."""
+        """Return the writer of each -o."""
         return [
             (target, partial(self._write, output.width, target, suffix))
             for target, suffix in find_targets(output)
@@ -55,9 +54,9 @@ class Drawing:
         if suffix == FLOWCHART:
             from ppsim.workload.plans.split_chart import flowchart
 
-            made = f"ppsim {self.inputs['ppsim']}: {self.inputs.get('command', '')}".strip(": ")
+            source = f"ppsim {self.inputs['ppsim']}: {self.inputs.get('command', '')}".strip(": ")
             with open_atomically(target) as out:
-                out.write(flowchart(self.splits, self.remarks, self.title, made).encode())
+                out.write(flowchart(self.splits, self.remarks, self.title, source).encode())
             return
         from ppsim.show.drawing.layer_map import figure_of
         from ppsim.show.files.chart import save_chart
@@ -70,8 +69,8 @@ class Drawing:
             suffix,
             title=self.title,
             sentences="Forward of one microbatch. A column-parallel product gives each GPU some of "
-            "its outputs, a row-parallel one partial sums of all of them, which the collective "
-            "behind it adds up.",
+            "the outputs; a row-parallel product gives each GPU partial sums of all outputs, which "
+            "the next collective adds up.",
             inputs=self.inputs,
             headings=["layer", "part", "on each GPU", "bytes", "time"],
             rows=table_rows(self.splits),
@@ -79,7 +78,7 @@ class Drawing:
         )
 
     def panels(self) -> list[LayerPanel]:
-        """Each kind of layer as a figure takes it."""
+        """Return the panel of each kind of layer."""
         from ppsim.show.drawing.layer_map import LayerPanel, LayerRow
         from ppsim.workload.plans.split_chart import (
             cut_of,
@@ -90,15 +89,12 @@ class Drawing:
         )
 
         panels = []
-        for split, more in zip(self.splits, self.remarks, strict=True):
-            rows = [
-                LayerRow(
-                    *cut_of(part),
-                    sides_of(part),
-                    (text := part_text(part)).title,
-                    tuple(text.details),
-                )
-                for part in split.parts
-            ]
-            panels.append(LayerPanel(layer_title(split), (*layer_facts(split), *more), tuple(rows)))
+        for split, remarks in zip(self.splits, self.remarks, strict=True):
+            rows = []
+            for part in split.parts:
+                text = part_text(part)
+                sides = sides_of(part)
+                rows.append(LayerRow(*cut_of(part), sides, text.title, tuple(text.details)))
+            facts = (*layer_facts(split), *remarks)
+            panels.append(LayerPanel(layer_title(split), facts, tuple(rows)))
         return panels

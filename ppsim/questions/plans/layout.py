@@ -27,11 +27,11 @@ MOST_ROWS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutRequest(Request):
-    """Read a layout string or Megatron's flags, and write the other; refused where Megatron
-    refuses.
+    """Read a layout string or Megatron's flags, and write the other; layouts that Megatron refuses
+    are refused.
 
     Letters of a stage: E embedding, t transformer layer, m MTP layer, L loss; | between stages in
-    model order. Lists of words, as Megatron-Bridge takes them, are read too.
+    model order. Megatron-Bridge's lists of words are read too.
 
     \b
       ppsim layout 'Et*3|(tt|)*29,m|L' --devices 16
@@ -53,8 +53,7 @@ class LayoutRequest(Request):
             ("first", "last", "account_embedding", "account_loss"),
             lambda g: g["layers_per_stage"] is None,
             "--layers-per-stage lists the layers of every stage, so {options} cannot be given too "
-            "(rule "
-            "one-way-to-split)",
+            "(rule one-way-to-split)",
         ),
     )
     string: str | None = option(metavar="[STRING]")
@@ -69,10 +68,10 @@ class LayoutRequest(Request):
         help="Stages per device, V.",
     )
     num_layers: int | None = common(
-        "--num-layers", help="Transformer layers of the model; a string must hold as many."
+        "--num-layers", help="Transformer layers of the model; a string must have as many."
     )
     mtp: int | None = common(
-        "--mtp-num-layers", help="MTP layers of the model (0); a string must hold as many."
+        "--mtp-num-layers", help="MTP layers of the model (0); a string must have as many."
     )
     first: int | None = common(
         "--decoder-first-pipeline-num-layers", help="Layers of the first device."
@@ -94,14 +93,15 @@ class LayoutRequest(Request):
     placement: str | None = common(
         "--placement",
         type=click.Choice(["loop", "v"]),
-        help="Which device holds stage i: i mod P (loop), or V-shaped.",
+        help="Placement of the stages: stage i on device i mod P (loop), or V-shaped.",
     )
     face: FaceOptions = group(FaceOptions)
 
 
 def layout(string: str | None = None, **options: Any) -> Layout:
-    """Return the layers of each stage of a layout string, or of Megatron's flags as ``options``;
-    these are as ``ppsim layout`` takes them, by name.
+    """Return the layers of each stage, of a layout string or of Megatron's flags.
+
+    ``options`` are the options of ``ppsim layout`` by name.
 
     Raises:
         InputError: the text is not a layout, or Megatron refuses it.
@@ -110,24 +110,23 @@ def layout(string: str | None = None, **options: Any) -> Layout:
 
 
 def answer(request: LayoutRequest) -> Layout:
-    """Read the layout of the request."""
+    """Read a layout string, a list of layers per stage, or Megatron's flags."""
     from ppsim.workload.layout.layout import build_layout, read_layout
 
-    devices, chunks, num_layers, mtp = (
-        request.devices,
-        request.chunks,
-        request.num_layers,
-        request.mtp,
-    )
+    devices, chunks = request.devices, request.chunks
+    num_layers, mtp = request.num_layers, request.mtp
     listed = request.layers_per_stage
     if request.string is not None:
         from ppsim.workload.layout.text import parse_content
 
         stages = len(parse_content(request.string))
-        found = read_layout(request.string, _devices(stages, devices, chunks), num_layers, mtp)
+        found = read_layout(
+            request.string, _count_devices(stages, devices, chunks), num_layers, mtp
+        )
     elif listed is not None:
-        parts = _devices(len(listed), devices, chunks)
-        found = read_layout(str(build_layout(listed, parts, mtp or 0)), parts, num_layers)
+        n_devices = _count_devices(len(listed), devices, chunks)
+        string = str(build_layout(listed, n_devices, mtp or 0))
+        found = read_layout(string, n_devices, num_layers)
     elif num_layers is None or devices is None:
         raise InputError(
             "the layout is missing",
@@ -136,9 +135,15 @@ def answer(request: LayoutRequest) -> Layout:
     else:
         from ppsim.workload.layout.flags import Flags, layout_from
 
-        counted_in = request.account_embedding, request.account_loss
+        counts_as_layers = request.account_embedding, request.account_loss
         flags = Flags(
-            num_layers, devices, chunks or 1, request.first, request.last, *counted_in, mtp or 0
+            num_layers,
+            devices,
+            chunks or 1,
+            request.first,
+            request.last,
+            *counts_as_layers,
+            mtp or 0,
         )
         found = layout_from(flags)
     return Layout(request, found)
@@ -156,7 +161,7 @@ class Layout(Answer[LayoutRequest]):
 
     @property
     def flags(self) -> str:
-        """Megatron's flags for it."""
+        """Megatron's flags for this layout."""
         from ppsim.workload.layout.flags import flags_of
 
         return flags_of(self.stage_layers)
@@ -166,16 +171,10 @@ class Layout(Answer[LayoutRequest]):
         """The device of each stage."""
         from ppsim.core.schedule import place
 
-        found: list[int] = (
-            place(
-                self.request.placement or "loop",
-                self.stage_layers.n_devices,
-                self.stage_layers.n_stages,
-            )
-            .devices[0]
-            .tolist()
-        )
-        return found
+        layers = self.stage_layers
+        placed = place(self.request.placement or "loop", layers.n_devices, layers.n_stages)
+        devices: list[int] = placed.devices[0].tolist()
+        return devices
 
     @property
     def verdict(self) -> str:
@@ -191,7 +190,7 @@ class Layout(Answer[LayoutRequest]):
         )
 
     def bars(self) -> Bars:
-        """The layers of each stage."""
+        """The layers of each stage as bars."""
         from ppsim.show.drawing.card_bars import Bar, Bars
 
         layers = self.stage_layers.layers
@@ -201,7 +200,7 @@ class Layout(Answer[LayoutRequest]):
         )
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.layout/1``."""
+        """Return the object of schema ``ppsim.layout/1``."""
         found = self.stage_layers
         return {
             "schema": "ppsim.layout/1",
@@ -244,16 +243,20 @@ class Layout(Answer[LayoutRequest]):
         yield Line(f"flags  {self.flags}", 7)
         if found.empty:
             named = ", ".join(map(str, found.empty[:8])) + (", ..." if len(found.empty) > 8 else "")
-            what = f"stage {named} holds" if len(found.empty) == 1 else f"stages {named} hold"
+            stages = f"stage {named} has" if len(found.empty) == 1 else f"stages {named} have"
             yield Line(
-                f"note   {what} no layer; a bracket such as (tt|)*2 ends with |, so a second | "
-                f"after it is one",
+                f"note   {stages} no layer; a bracket such as (tt|)*2 ends with |, so another | "
+                f"after it makes an empty stage",
                 7,
             )
 
 
-def _devices(stages: int, devices: int | None, chunks: int | None) -> int:
-    """Count the devices that hold the stages, from the number of devices, of chunks, or both."""
+def _count_devices(stages: int, devices: int | None, chunks: int | None) -> int:
+    """Return the number of devices of a layout, from the options --devices and --chunks.
+
+    Raises:
+        InputError: an option is below 1, or they make another number of stages.
+    """
     for name, value in (("devices", devices), ("chunks", chunks)):
         if value is not None and value < 1:
             raise InputError(f"--{name} must be 1 or more, got {value}")

@@ -1,4 +1,4 @@
-"""Measured runs against plans: corrections, ranges, ties, and settings without any measured run."""
+"""Corrections, ranges and ties of plans by measured runs, and remarks on their shapes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.task import Findings, Row, Task
 
 ROUNDING = 1e-9
-# Logarithms of the ratio of times: a plan may be so much slower than the fastest and still be the
-# best, being simpler; plans that are closer to the best tie with it.
-CLOSE = 0.02, 0.05
-# the same share of a step, below which all plans are simulated
-NEAR = math.exp(CLOSE[1]) * (1 + ROUNDING) - 1
-# How far the ratio of two plans' predicted steps is off in four pairs of five, in logarithms, where
-# runs of one job differ in layout (gallery/measurements.md); HALF where they differ in schedule.
+# The logarithm of the ratio of step times up to which a simpler plan is the best one, though it is
+# slower than the fastest.
+CLOSE = 0.02
+# the search simulates all plans that are slower than the fastest by at most this share of a step
+NEAR = math.exp(0.05) * (1 + ROUNDING) - 1
+# The logarithm of the error of a predicted ratio of two steps is within this in four of five pairs
+# of runs of one job that differ in layout (gallery/measurements.md); within HALF where the runs
+# differ in schedule.
 LAYOUTS_DIFFER = 0.14
-BASELINE = "1f1b"  # the schedule over which others gain
-PLAIN = ("", "1f1b", "interleaved", "gpipe")  # schedules, the simpler first
+BASELINE = "1f1b"  # the schedule that gains are over
+PLAIN = ("", "1f1b", "interleaved", "gpipe")  # simple schedules, the simplest first
 SIZES = ("tp", "cp", "ep", "pp", "vp")
-TILE_SIDE = 128  # rows or columns of a product that a multiprocessor makes at a time, at least
-# in addition to the schedule
+TILE_SIDE = 128  # least rows or columns of a product that a multiprocessor computes at once
+# fields in which two plans of one layout agree; their schedules may differ
 LAYOUT = ("tp", "cp", "ep", "pp", "dp", "mbs", "recompute", "zero", "offload")
 
 
@@ -39,20 +40,19 @@ LAYOUT = ("tp", "cp", "ep", "pp", "dp", "mbs", "recompute", "zero", "offload")
 class Corrections:
     """Corrections of a plan by measured runs."""
 
-    # parts of the setting that no run has: the GPU, the software, the kind of model
+    # parts of the setting without a measured run: the GPU, the software, the kind of model
     unseen_parts: tuple[str, ...] = ()
     anchors: tuple[str, ...] = ()  # names of the user's runs
-    factor: float = 1.0  # by which all plans' steps are multiplied
-    lines: tuple[str, ...] = ()  # all of it in words
-    ahead: float = 0.0  # how much faster the fastest plan is than the best, which is simpler
+    factor: float = 1.0  # the factor of all plans' step times
+    lines: tuple[str, ...] = ()  # the corrections as sentences
+    ahead: float = 0.0  # share by which the fastest plan is faster than the best, a simpler one
 
 
 def correct_plans(task: Task, version: Version, found: Findings, runs: Nearby) -> Corrections:
-    """Correct the steps of all plans by measured runs, choose the best of them, and give each a
-    range.
+    """Correct the steps of all plans by measured runs, choose the best plan, and add ranges.
 
-    One factor, the fastest plan's, for all: plans rank as they are modelled. A factor of each
-    plan's own ranked pairs of layouts worse than none.
+    All plans have one factor, that of the fastest, so their order stays as modelled. A factor for
+    each plan ranked pairs of layouts worse than no correction.
     """
     from ppsim.workload.model.model import COMPRESSED
     from ppsim.workload.plans.nearby import unseen_parts
@@ -67,8 +67,9 @@ def correct_plans(task: Task, version: Version, found: Findings, runs: Nearby) -
     found.rows = [best, *(listed if task.front else listed[: task.keep - 1])]
     for row in found.rows:
         row["low_s"], row["high_s"] = correction.range(row["step_s"])
-        row["tied"] = row["key"] in choice.tied
         row["slower_low"], row["slower_high"] = slower_range(row, best)
+        row["tied"] = is_tied(row, best)
+    best["tied"] = any(is_tied(row, best) for row in found.simulated)
     profiled = task.machine.measured is not None
     lacking = () if profiled else tuple(unseen_parts(runs, first))
     if set(COMPRESSED) & set(task.model.mixers):
@@ -77,11 +78,13 @@ def correct_plans(task: Task, version: Version, found: Findings, runs: Nearby) -
         )
     if task.machine.kinds:
         lacking += (f"several kinds of nodes: corrected as on {first.gpu}",)
-    lines = [f"no measured run was seen of {what}\n" for what in lacking]
-    lines += [
-        "measured times are in the curve's place, so runs that it predicted correct nothing\n"
-    ] * profiled
-    lines += [*describe_anchors(runs)]
+    lines = [f"no measured run was seen of {part}\n" for part in lacking]
+    if profiled:
+        lines.append(
+            "measured times replace the efficiency curve, so runs that the curve predicted correct "
+            "nothing\n"
+        )
+    lines += describe_anchors(runs)
     return Corrections(
         lacking,
         tuple(run.name for run in runs.anchors),
@@ -93,39 +96,30 @@ def correct_plans(task: Task, version: Version, found: Findings, runs: Nearby) -
 
 @dataclass(frozen=True)
 class Choice:
-    """The best plan.
+    """The best plan, and the plans that tie with it.
 
     Attributes:
-        best: its row.
-        tied: keys of the best and of all plans that tie with it; empty where none does.
-        ahead: how much faster the fastest plan is than the best, as a share of the best's step.
+        best: the row of the best plan.
+        ahead: the step saved by the fastest plan, as a share of the best plan's step.
     """
 
     best: Row
-    tied: frozenset[str]
     ahead: float
 
 
 def choose(rows: list[Row], layers: int) -> Choice:
-    """Choose the simplest of the plans within 2 % of the fastest, of as simple ones the fastest.
-
-    Plans within 5 % of it tie with it: so far errors of two plans differ.
-    """
+    """Return the simplest plan within 2 % of the fastest; of equally simple plans the faster."""
     from ppsim.workload.plans.search import order_of
 
     fastest = min(row["step_s"] for row in rows)
-    near = sorted((row for row in rows if row["step_s"] <= fastest * (1 + NEAR)), key=order_of)
-    simple = [row for row in near if math.log(row["step_s"] / fastest) <= CLOSE[0]]
-    best = min(simple, key=lambda row: (_parts(row, layers), order_of(row)))
-    tied = frozenset(
-        row["key"] for row in near if abs(math.log(row["step_s"] / best["step_s"])) <= CLOSE[1]
-    )
-    return Choice(best, tied if len(tied) > 1 else frozenset(), 1 - fastest / best["step_s"])
+    simple = [row for row in rows if math.log(row["step_s"] / fastest) <= CLOSE]
+    best = min(simple, key=lambda row: (_complexity(row, layers), order_of(row)))
+    return Choice(best, 1 - fastest / best["step_s"])
 
 
 def slower_range(row: Row, best: Row) -> tuple[float, float]:
-    """Return the least and the greatest share by which a plan is slower than the best, in four
-    cases of five.
+    """Return the range of the share by which a plan is slower than the best: four of five measured
+    cases lie in it.
     """
     if row["key"] == best["key"]:
         return 0.0, 0.0
@@ -135,28 +129,34 @@ def slower_range(row: Row, best: Row) -> tuple[float, float]:
     return math.expm1(apart - far), math.expm1(apart + far)
 
 
-def sureness(rows: Sequence[Row]) -> str:
-    """Say which of the other plans the first one beats, and which may be as fast; empty for one
-    plan.
+def is_tied(row: Row, best: Row) -> bool:
+    """Return True if a plan ties with the best: in four cases of five it may be as fast."""
+    return row["key"] != best["key"] and slower_range(row, best)[0] <= 0
+
+
+def certainty_text(rows: Sequence[Row]) -> str:
+    """Return a sentence on the plans that the first one beats, and on those that tie with it;
+    empty for one plan.
     """
-    beaten = [place for place, row in enumerate(rows[1:], 2) if row["slower_low"] > 0]
-    near = [place for place, row in enumerate(rows[1:], 2) if row["slower_low"] <= 0]
+    others = list(enumerate(rows[1:], 2))
+    beaten = [place for place, row in others if not row["tied"]]
+    tied = [place for place, row in others if row["tied"]]
     said = []
     if beaten:
         said.append(f"plan 1 beats {_plans(beaten)}")
-    if near:
-        said.append(f"{_plans(near)} may be as fast as plan 1 or faster")
+    if tied:
+        said.append(f"{_plans(tied)} {'is' if len(tied) == 1 else 'are'} tied with plan 1")
     if not said:
         return ""
     schedules, layouts = (format_share(math.expm1(far)) for far in (HALF, LAYOUTS_DIFFER))
     return (
-        f"{'; '.join(said)}. A plan is beaten where four measured cases in five would agree: "
-        f"predicted {schedules} slower if its schedule alone differs, else {layouts}"
+        f"{'; '.join(said)}. A plan is beaten if its predicted step is {schedules} longer and only "
+        f"its schedule differs, or else {layouts} longer: four of five measured cases then agree"
     )
 
 
 def _plans(places: Sequence[int]) -> str:
-    """Plans by their places: plan 2, or plans 2, 4-7 and 9."""
+    """Return the numbers of plans as text: plan 2, or plans 2, 4-7 and 9."""
     runs: list[list[int]] = []
     for place in places:
         if runs and place == runs[-1][-1] + 1:
@@ -169,9 +169,9 @@ def _plans(places: Sequence[int]) -> str:
 
 
 def gain_of_plan(task: Task, row: Row) -> Gain | None:
-    """Return the gain of a plan's schedule over 1f1b in the same layout, as both are modelled.
+    """Return the modelled gain of a plan's schedule over 1f1b in the same layout.
 
-    None without a pipeline, of 1f1b itself, and where 1f1b takes no such layout.
+    None without a pipeline, for 1f1b, and if 1f1b cannot run the layout.
     """
     if row["pp"] == 1:
         return None
@@ -195,25 +195,24 @@ def gain_of_plan(task: Task, row: Row) -> Gain | None:
 
 
 def uneven_stages(row: Row, layers: int) -> str:
-    """Say that a plan's stages hold different numbers of layers, as these do not divide; empty
-    where they do.
-    """
+    """Return a remark that a plan's layers do not divide over its stages; empty if they do."""
     stages = row["pp"] * row["vp"]
     if row["layout"] != "even" or layers % stages == 0:
         return ""
     chunks = f" x {row['vp']} chunks" if row["vp"] > 1 else ""
     return (
         f"plan 1: {layers} layers do not divide over {row['pp']} devices{chunks}, so its {stages} "
-        "stages hold different numbers of them; Megatron-LM takes that by "
-        "--pipeline-model-parallel-layout alone"
+        "stages have different numbers of layers; Megatron-LM needs "
+        "--pipeline-model-parallel-layout for that"
     )
 
 
 def uneven_sides(row: Row, model: Model) -> str:
-    """Say which sides of a plan's products do not divide over tiles; empty where all do.
+    """Return a remark on sides of matrix products that are not multiples of a tile; empty if all
+    are.
 
-    Nine published runs of three such models took about 20 % longer than predicted: of a tile that
-    is partly empty more is lost than the empty part.
+    Nine published runs of three such models took about 20 % longer than predicted: a tile that is
+    partly empty costs more than its empty part.
     """
     sides: dict[str, float] = {"hidden size": model.hidden, "width of an expert": model.expert_ffn}
     sides["share of attention"] = model.heads * model.head_dim / row["tp"]
@@ -230,7 +229,7 @@ def uneven_sides(row: Row, model: Model) -> str:
 
 
 def setting_of_row(task: Task, version: Version, row: Row) -> Setting:
-    """Return the setting of a plan, by which measured runs of it are found."""
+    """Return the setting of a plan, by which similar measured runs are found."""
     from ppsim.workload.plans.nearby import setting_of
     from ppsim.workload.plans.space import read_key
 
@@ -241,18 +240,18 @@ def setting_of_row(task: Task, version: Version, row: Row) -> Setting:
 
 
 def _scaled_row(row: Row, factor: float) -> Row:
-    """Correct the step of a plan, and all that follows from it."""
-    more = {"modelled_step_s": row["step_s"], "step_s": row["step_s"] * factor}
+    """Return a plan with its step multiplied by a factor, and the terms and rates that follow."""
+    steps = {"modelled_step_s": row["step_s"], "step_s": row["step_s"] * factor}
     terms = {name: seconds * factor for name, seconds in row["terms"].items()}
     rates = {name: row[name] / factor for name in ("tokens_per_s", "mfu", "tflops_per_gpu")}
-    return row | more | {"terms": terms} | rates
+    return row | steps | {"terms": terms} | rates
 
 
-def _parts(row: Row, layers: int) -> tuple[int, int]:
-    """Return a plan's place by how much there is to set up: its schedule's, and how many choices
-    are not plain.
+def _complexity(row: Row, layers: int) -> tuple[int, int]:
+    """Return the rank of a plan's schedule by simplicity, and the number of choices that are not
+    the plain ones.
 
-    ``layers`` of the model: a pipeline over which they do not divide has a division to set up.
+    ``layers`` is of the model: if they do not divide over the stages, their split is such a choice.
     """
     schedule = PLAIN.index(row["schedule"]) if row["schedule"] in PLAIN else len(PLAIN)
     choices = (
@@ -266,21 +265,21 @@ def _parts(row: Row, layers: int) -> tuple[int, int]:
 
 
 def describe_anchors(runs: Nearby) -> Iterator[str]:
-    """Yield sentences on the factor by which the user's runs of each software and GPU correct
-    others, and on their spread.
+    """Yield a sentence for each software and GPU of the user's runs: the factor by which they
+    correct predictions of other jobs, and their spread.
     """
     groups: dict[tuple[str, str], list[Measured]] = {}
     for run in runs.anchors:
         groups.setdefault((run.setting.software, run.setting.gpu), []).append(run)
-    for (software, gpu), here in groups.items():
-        stranger = replace(here[0].setting, job="")
+    for (software, gpu), group in groups.items():
+        other_job = replace(group[0].setting, job="")
         line = (
-            f"{count_text(len(here), 'anchor')} of {software} on {gpu}: step x "
-            f"{runs.correction_at(stranger).factor:.3g}"
+            f"{count_text(len(group), 'anchor')} of {software} on {gpu}: step x "
+            f"{runs.correction_at(other_job).factor:.3g}"
         )
-        if len(here) > 1:
-            low, high = (
-                format_change(math.exp(end(run.error for run in here)) - 1) for end in (min, max)
-            )
+        if len(group) > 1:
+            errors = [run.error for run in group]
+            low = format_change(math.exp(min(errors)) - 1)
+            high = format_change(math.exp(max(errors)) - 1)
             line += f"; their steps are {low} to {high} off the predicted ones"
         yield line + "\n"

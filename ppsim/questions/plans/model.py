@@ -24,7 +24,7 @@ from ppsim.questions.plans.training import (
     sizes_from,
     training,
     training_blocks,
-    training_words,
+    training_verdict,
 )
 from ppsim.questions.timelines.list import ListRequest, Shelves, card_of, card_words
 from ppsim.workload.model import operators as ops
@@ -50,7 +50,7 @@ NAMES = {"devices": "pp", "chunks": "vp", "schedule_name": "schedule", "again": 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """The parallel layout of a training run; None takes the usual."""
+    """The sizes and settings of a training run; None is the usual value."""
 
     tp: int | None = common("--tp", help="Tensor-parallel ranks.")
     cp: int | None = option("--cp", help="Context-parallel ranks.")
@@ -70,16 +70,20 @@ class TrainingOptions:
         help="The schedule: 1f1b, or interleaved with chunks, by default.",
     )
     layout: str | None = common(
-        "--layout", metavar="STRING", help="Which layers each stage holds: Et*3|(tt|)*14,tL."
+        "--layout", metavar="STRING", help="The layers of each stage: Et*3|(tt|)*14,tL."
     )
     again: str | None = common(
-        "--recompute", type=click.Choice(RECOMPUTE), help="What the backward runs again."
+        "--recompute",
+        type=click.Choice(RECOMPUTE),
+        help="Parts of the forward that run again before the backward.",
     )
     zero: int | None = option(
-        "--zero", help="What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too."
+        "--zero",
+        help="ZeRO stage: data-parallel ranks divide the optimizer (1), also gradients (2), also "
+        "weights (3).",
     )
     offload: float | None = option(
-        "--offload", help="Share of activations that wait in the host's memory for their backward."
+        "--offload", help="Share of activations to offload to the host until their backward."
     )
     precision: str | None = option(
         "--precision",
@@ -90,14 +94,14 @@ class TrainingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest(Request):
-    """Show a model's parameters, FLOPs and operators, and what training it costs on each stage and
-    device.
+    """Show a model's parameters, FLOPs and operators, and the costs of training it on each stage
+    and device.
 
     A model is a name of the library, a TOML file (schema ppsim.model/2) or a Hugging Face
-    config.json; without one, the library is listed. A cluster, a GPU or a software shows its
-    fields. With sizes of parallel groups, memory by device; with --cluster, times too. -o draws how
-    a layer's products are split over tensor- and expert-parallel ranks, and the collectives that
-    join them, as a figure (svg, png, pdf), a page (html) or a flowchart (mmd).
+    config.json; without one, the library is listed. For the name of a cluster, a GPU or a software,
+    its fields are printed. Sizes of parallel groups add memory by device, and --cluster adds times.
+    -o draws the split of a layer's products over tensor- and expert-parallel ranks, with their
+    collectives, as a figure (svg, png, pdf), a page (html) or a flowchart (mmd).
 
     \b
       ppsim model
@@ -121,55 +125,56 @@ class ModelRequest(Request):
     machine: str | None = common(
         "--cluster",
         metavar="NAME|FILE",
-        help="Times on a cluster: a name such as dgx-h100, or a file that names its GPU.",
+        help="The cluster, for times: a name such as dgx-h100, or a file that names its GPU.",
     )
     training: TrainingOptions = group(TrainingOptions, "Training")
     runs: SoftwareOptions = group(SoftwareOptions, "Software")
     profile: str | None = option(
         "--profile",
         type=click.Path(),
-        help="Measured op times instead of the curve's (ppsim calibrate).",
+        help="A profile of ppsim calibrate: measured op times instead of the efficiency curve's.",
     )
     output: OutputOptions = group(OutputOptions, "Output")
     face: JsonOption = group(JsonOption, "Output")
 
     @property
     def trains(self) -> bool:
-        """Whether training is asked for, and not only the model."""
+        """True if an option of training is given, so that costs of training are the answer."""
         given = (self.machine, *asdict(self.training).values(), *asdict(self.runs).values())
         return any(value is not None for value in given)
 
     def check(self) -> None:
-        """Refuse times without links, and training of no model."""
+        """Refuse --profile without --cluster, and options of training without a model."""
         if self.profile is not None and self.machine is None:
             raise InputError(
-                "--profile has times, and a step needs the links of a cluster too",
+                "--profile has times of ops, and a step also needs the links of a cluster",
                 "--cluster dgx-h100",
             )
         if self.file is None and (self.trains or self.output.output):
             raise InputError(
-                "which model is missing",
+                "the model is missing",
                 "ppsim model llama3-70b ...; ppsim model lists the library",
             )
         check_output(self.output, self.training.tp, self.training.ep)
 
 
 def model(name: str | None = None, **options: Any) -> Shelves | ModelCost | Card:
-    """Return a model's parameters, FLOPs and operators, and the costs of training it: seconds of a
-    step, GiB of a device; without a name, the library's models.
+    """Return a model's parameters, FLOPs and operators, and the costs of training it.
+
+    A step is in seconds, memory in GiB. Without a name, the library's models are returned.
 
     Args:
         name: a model of the library, or a TOML or config.json file.
-        options: as ``ppsim model`` takes them, by name.
+        options: the options of ``ppsim model`` by name.
 
     Raises:
-        InputError: an option that is refused, no such model, or sizes that do not divide.
+        InputError: an option is refused, there is no such model, or sizes do not divide it.
     """
     return answer(ask(ModelRequest, {"file": name} | options))
 
 
 def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
-    """Answer the request: describe a model, its costs, or the library."""
+    """Describe a model, the costs of training it, a card of the library, or the library."""
     if request.file is not None and not request.trains and (card := card_of(request.file)):
         return Card(request, request.file, card)
     if request.file is None:
@@ -186,10 +191,8 @@ def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
         if name != "sequence"
     }
     given |= request.runs.sizes_of_ranks(given, int)
-    layout, machine = (
-        given.pop("layout"),
-        read_machine(request.machine) if request.machine else None,
-    )
+    layout = given.pop("layout")
+    machine = read_machine(request.machine) if request.machine else None
     base = parallel_with(
         request.runs, request.training.precision, found, machine.gpu if machine else None
     )
@@ -197,17 +200,16 @@ def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     parallel = parallel.for_schedule(parallel.schedule_name)
     if machine:
         machine.check_gpus(parallel.gpus)
-    arranged = None if layout is None else read_layout(layout, parallel.pp, found.layers)
+    stage_layers = None if layout is None else read_layout(layout, parallel.pp, found.layers)
     if machine and request.profile is not None:
         from ppsim.inputs.profile.profile import read
         from ppsim.workload.cost.calibrated import use_profile
 
         machine = use_profile(
-            machine, read(request.profile), request.profile, found, parallel, arranged
+            machine, read(request.profile), request.profile, found, parallel, stage_layers
         )
-    return ModelCost(
-        request, found, training(found, parallel, arranged, machine), parallel, machine
-    )
+    costs = training(found, parallel, stage_layers, machine)
+    return ModelCost(request, found, costs, parallel, machine)
 
 
 @dataclass(frozen=True)
@@ -215,8 +217,8 @@ class Card(Answer[ModelRequest]):
     """All fields of a cluster, a GPU or a software of the library.
 
     Attributes:
-        name: of the model.
-        fields: by name, as its file has them.
+        name: the name of the cluster, the GPU or the software.
+        fields: the fields of its file, by name.
     """
 
     name: str
@@ -224,7 +226,7 @@ class Card(Answer[ModelRequest]):
 
     @property
     def verdict(self) -> str:
-        """The name, the kind and the size of the model."""
+        """The name and the distinguishing facts."""
         return f"{self.name}: {card_words(self.fields)}"
 
     @property
@@ -233,26 +235,27 @@ class Card(Answer[ModelRequest]):
         return [self.fields]
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.card/1``."""
+        """Return the object of schema ``ppsim.card/1``."""
         return {"schema": "ppsim.card/1", **self.fields}
 
     def blocks(self) -> Iterator[Block]:
-        """A line for each field that says something."""
-        yield from _lines(self.fields, "")
+        """A line for each field that has a value."""
+        yield from _field_lines(self.fields)
 
 
-def _lines(fields: dict[str, Any], before: str) -> Iterator[Block]:
+def _field_lines(fields: dict[str, Any], prefix: str = "") -> Iterator[Block]:
+    """Yield a line for each field that has a value; nested ones have the names of their parents."""
     for key, value in fields.items():
         if isinstance(value, dict):
-            yield from _lines(value, f"{before}{key}.")
+            yield from _field_lines(value, f"{prefix}{key}.")
         elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
             for number, row in enumerate(value):
-                said = ", ".join(
+                text = ", ".join(
                     f"{k} {_value_text(v)}" for k, v in row.items() if v not in (None, "", (), [])
                 )
-                yield Line([(f"  {before}{key} {number}", "quiet"), f"  {said}"], 8)
+                yield Line([(f"  {prefix}{key} {number}", "quiet"), f"  {text}"], 8)
         elif value not in (None, "", (), [], 0, 0.0, -1):
-            yield Line([(f"  {before + key:<24} ", "quiet"), _value_text(value)], 27)
+            yield Line([(f"  {prefix + key:<24} ", "quiet"), _value_text(value)], 27)
 
 
 def _value_text(value: Any) -> str:
@@ -270,11 +273,11 @@ class ModelCost(Answer[ModelRequest]):
     """A model, and the costs of training it.
 
     Attributes:
-        model: its sizes.
-        training: by stage, by device and of a step, as the JSON has them; empty where only the
-            model was asked for.
-        parallel: how it is trained.
-        machine: where; None without a cluster.
+        model: the sizes of the model.
+        training: costs by stage, by device and of a step, as in the JSON; empty without options of
+            training.
+        parallel: the sizes and settings of the training.
+        machine: the cluster; None if none is given.
     """
 
     model: Model
@@ -284,21 +287,21 @@ class ModelCost(Answer[ModelRequest]):
 
     @property
     def verdict(self) -> str:
-        """The FLOPs of a token, or the time of a step and whether it fits."""
+        """The parameters, and the FLOPs of a token, or the time of a step and the memory."""
         model, numbers = self.model, describe_model(self.model)
         size = f"{model.name}: {format_number(numbers['parameters'] / 1e9)} B parameters"
         effort = f"{format_number(numbers['flops_per_token'] / 1e9)} GFLOP to train a token"
         if not self.training:
             return f"{size}, {effort} in sequences of {model.seq:,}"
-        return f"{size}, {training_words(self.training)}"
+        return f"{size}, {training_verdict(self.training)}"
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """The devices as rows of numbers, or the operators where only the model was asked for."""
+        """The devices as rows of numbers; the operators if only the model was asked for."""
         return self.training["devices"] if self.training else list_operators(self.model)
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.model/2``."""
+        """Return the object of schema ``ppsim.model/2``."""
         known = describe_model(self.model)
         return {
             "schema": "ppsim.model/2",
@@ -308,42 +311,40 @@ class ModelCost(Answer[ModelRequest]):
         }
 
     def bars(self) -> Bars:
-        """The memory of each device, or the operators' work where only the model was asked for."""
+        """The memory of each device as bars; the work of each operator if only the model was asked
+        for.
+        """
         from ppsim.show.drawing.card_bars import Bar, Bars
 
         if not self.training:
             rows = sorted(list_operators(self.model), key=lambda row: -row["forward_flops"])
             work = [row["forward_flops"] / 1e9 for row in rows if row["forward_flops"]]
             return Bars(
-                "GFLOP of the forward of one sequence in one layer, the most first",
+                "GFLOP of the forward of one sequence in one layer, the largest first",
                 [
                     Bar(f"{row['part']}: {row['operator']}", gflop, text)
                     for row, gflop, text in zip(rows, work, format_column(work), strict=False)
                 ],
             )
-        held = [(row["device"], row["total_gib"]) for row in self.training["devices"]]
-        bars = [Bar(f"device {device}", gib, format_number(gib)) for device, gib in held]
+        memory = [(row["device"], row["total_gib"]) for row in self.training["devices"]]
+        bars = [Bar(f"device {device}", gib, format_number(gib)) for device, gib in memory]
         return Bars("memory of each device (GiB)", bars)
 
     @property
     def drawing(self) -> Drawing:
-        """The split of the layers over GPUs, as a drawing.
-
-        Raises:
-            InputError: they do not divide.
-        """
+        """The split of the layers over GPUs, as a drawing (InputError: they do not divide)."""
         from ppsim.workload.cost.tensor_split import layer_splits, remarks
 
         splits = layer_splits(self.model, self.parallel, self.machine)
         sizes = {name: getattr(self.parallel, name) for name in ("tp", "cp", "ep")}
         ranks = ", ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
         where = f" on {self.machine.name}" if self.machine else ""
-        said = [remarks(self.model, self.parallel, split.layer) for split in splits]
+        remarks_of_splits = [remarks(self.model, self.parallel, split.layer) for split in splits]
         title = f"{self.model.name or 'a model'}, {ranks}{where}"
-        return Drawing(splits, said, title, inputs_of(self.typed_options))
+        return Drawing(splits, remarks_of_splits, title, inputs_of(self.typed_options))
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Each file asked for: how layers are split, as a figure, a page or a flowchart."""
+        """Return the writer of each -o: the split of layers as a figure, a page or a flowchart."""
         check_output(output, self.parallel.tp, self.parallel.ep)
         return self.drawing.writers(output)
 
@@ -351,10 +352,9 @@ class ModelCost(Answer[ModelRequest]):
         """The model's sizes, then its operators, or the costs of training it."""
         model, numbers = self.model, describe_model(self.model)
         if model.experts:
-            among = f"{model.top_k} of {model.experts} experts"
-            yield Line(
-                f"a token visits {format_number(numbers['active'] / 1e9)} B of them: {among}"
-            )
+            experts = f"{model.top_k} of {model.experts} experts"
+            active = format_number(numbers["active"] / 1e9)
+            yield Line(f"a token uses {active} B of the parameters: {experts}")
         if model.mtp:
             yield f"multi-token prediction adds {format_number(numbers['mtp_parameters'] / 1e9)} B"
         effort = format_number(numbers["flops_per_token"] / 1e9)
@@ -400,17 +400,21 @@ def describe_model(model: Model) -> dict[str, Any]:
 
 
 def name_of_kind(layer: Layer) -> str:
-    """Return a name for a kind of layer from its unusual features."""
-    words = [layer.mixer] * (layer.mixer not in ("attention", "none")) + ["MoE"] * (
-        layer.mlp == "experts"
-    )
+    """Return a name for a kind of layer, made of its unusual features."""
+    if layer.mixer == "none":
+        return "MoE layer" if layer.mlp == "experts" else "MLP layer"
     if "none" in layer:
-        words = [{"none": "MoE" if layer.mlp == "experts" else "MLP"}.get(layer.mixer, layer.mixer)]
-    return f"{' '.join(words)} layer".strip()
+        return f"{layer.mixer} layer"
+    words = [] if layer.mixer == "attention" else [layer.mixer]
+    if layer.mlp == "experts":
+        words.append("MoE")
+    return " ".join([*words, "layer"])
 
 
 def list_operators(model: Model) -> list[dict[str, Any]]:
-    """List the operators of a layer of each kind, and of the ends, for one sequence on one GPU."""
+    """List the operators of each kind of layer, of the embedding and of the output, with FLOPs and
+    bytes for one sequence on one GPU.
+    """
     alone = Parallel()
     groups = [("embedding", ops.embedding_operators(model, alone))]
     groups += [

@@ -54,9 +54,9 @@ from ppsim.questions.plans.measured import (
     BASELINE,
     NEAR,
     Corrections,
+    certainty_text,
     correct_plans,
     gain_of_plan,
-    sureness,
     uneven_sides,
     uneven_stages,
 )
@@ -69,21 +69,22 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.card_bars import Bars
     from ppsim.workload.cost.exposed import OptimizerStep
     from ppsim.workload.hardware.hardware import Machine
+    from ppsim.workload.model.model import Model
     from ppsim.workload.plans.gains import Gain
     from ppsim.workload.plans.nearby import Nearby
     from ppsim.workload.plans.rows import UserNames
     from ppsim.workload.plans.task import Findings, Task
 
 WORTH = 0.01  # share of an optimizer step from which its hidden part is printed
-FEW = 64  # candidates of a round that new processes would not run sooner
-# precisions whose peak is not that of 16 bits
+FEW = 64  # rounds with fewer candidates run in this process: starting others would take longer
+# precisions with a peak other than the 16-bit one, and the name of that peak
 NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
 # Parts of a step in which one plan loses against another.
 TERMS = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
 SIZES = ("tp", "cp", "ep", "pp", "dp", "vp")
-NAMES = ("schedules", "recomputes", "layouts")
+NAMES = ("schedules", "recomputes", "layouts")  # options that list names
 
-# What --against has in its table, or does not plan.
+# Options that --against refuses: its table states them, or they are for printed plans.
 PLANNED = (
     *("gpus", "gbs", "tp", "cp", "ep", "pp", "vp", "mbs", "schedules", "recomputes", "layouts"),
     *("zero", "offload", "precision", "seq", "cap", "top", "front", "flags", "ranks"),
@@ -92,14 +93,15 @@ PLANNED = (
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest(Request):
-    """Find the fastest ways to train a model on so many GPUs that fit their memory, and say why the
-    others lose.
+    """Find the fastest ways to train a model within the memory of a number of GPUs, and say why
+    other plans are slower.
 
     Sizes of tensor, context, expert, pipeline and data parallelism, chunks, microbatch size,
-    schedule, recompute and layout are free unless an option fixes them. -o writes the plans (csv,
-    json, parquet), a page to explore them and where their ranks lie (html; --front adds those with
-    less memory), or the layout of ranks as a flowchart (mmd), or draws: with --front time against
-    memory, with --against published runs beside predicted ones.
+    schedule, recompute and layout are free unless an option fixes them. -o writes the plans as a
+    table (csv, json, parquet), a page to explore plans and the placement of their ranks (html;
+    --front adds plans that need less memory), or the placement of ranks as a flowchart (mmd). With
+    --front it also draws time against memory, with --against published steps against predicted
+    ones.
 
     \b
       ppsim plan --model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024
@@ -108,11 +110,11 @@ class PlanRequest(Request):
       ppsim plan --against measured_runs.json -o trust.html
 
     Memory counts weights, gradients, Adam's states, activations from their forward to their
-    backward, and buffers of messages. 6 % of a GPU stay free for its driver, communicators and gaps
-    between tensors; --cap sets another limit.
+    backward, and buffers of messages. 6 % of a GPU's memory stays free for its driver,
+    communicators and gaps between tensors; --cap sets another limit.
 
-    A GPU that the library lacks is described in a file, which a file of the cluster names. With
-    both beside each other, ppsim plan --cluster my-cluster.toml takes it:
+    To plan for a GPU that the library lacks, describe it in a file, name that file in a cluster
+    file of the same folder, and give --cluster my-cluster.toml:
 
     \b
       # my-gpu.toml
@@ -141,7 +143,7 @@ class PlanRequest(Request):
         Need(
             ("improve",),
             lambda g: bool(g["against"]),
-            "{options} plans the runs of a table",
+            "{options} plans runs of a table, and no table is given",
             "add --against TABLE",
         ),
         Need(
@@ -153,54 +155,55 @@ class PlanRequest(Request):
         Need(
             ("dask", "results"),
             lambda g: not g["against"] or g["improve"],
-            "{options} is for long work, and predicting a table's runs is short",
+            "{options} is for long work, and predicting the runs of a table is short",
             "add --improve, or leave it out",
         ),
         Need(
             ("ranks",),
             lambda g: not (g["as_json"] or g["quiet"] or "-" in g["output"]),
-            "{options} prints more, where only the result is to be printed",
+            "{options} prints more text, and --json, --quiet and -o - print only the result",
         ),
         Need(
             ("flags",),
             lambda g: not (g["as_json"] or "-" in g["output"]),
-            "{options} prints launch flags, where only the result is to be printed",
+            "{options} prints launch flags, and --json and -o - print only the result",
         ),
     )
     model: str | None = common(
         "--model",
         metavar="NAME|FILE",
-        help="The model: of the library (ppsim list --models), TOML, or config.json.",
+        help="The model: a name of the library (ppsim list --models), a TOML file, or a "
+        "config.json.",
     )
     cluster: str | None = common(
         "--cluster",
         metavar="NAME|FILE",
-        help="The cluster: of the library (ppsim list --clusters), in words "
-        "(h100x8,nvlink4,ib-400; "
-        "without a card one node), or a file.",
+        help="The cluster: a name of the library (ppsim list --clusters), a file, or parts such as "
+        "h100x8,nvlink4,ib-400 (without a network card: one node).",
     )
     gpus: int | None = common(
         "--gpus",
         type=click.IntRange(1, 1 << 20),
-        help="GPUs in all (all of a cluster of several kinds of nodes).",
+        help="Number of GPUs (default: all of a cluster that has several kinds of nodes).",
     )
     gbs: int | None = common(
-        "--gbs", type=click.IntRange(1, 1 << 24), help="Sequences in a step (global batch size)."
+        "--gbs", type=click.IntRange(1, 1 << 24), help="Global batch size: sequences in a step."
     )
     space: SpaceOptions = group(SpaceOptions, "What plans may choose")
     runs: SoftwareOptions = group(SoftwareOptions, "Software")
     any_schedule: bool = flag(
-        "--any", help="Also schedules, groups of ranks and ZeRO that the software lacks."
+        "--any",
+        help="Also try schedules, kinds of parallelism and ZeRO stages that the software lacks.",
     )
     top: int = common(
         "--top",
         type=click.IntRange(1, 1000),
         default=5,
-        help="How many plans to print, no near copies.",
+        help="Number of plans to print, without near copies.",
     )
     front: bool = flag(
         "--front",
-        help="Also the plans that need less memory: the front of time against memory.",
+        help="Also print plans that need less memory: the Pareto front of time and memory.",
         common=True,
     )
     flags: str | None = common(
@@ -209,25 +212,25 @@ class PlanRequest(Request):
         help="Plan for this framework; print the best plan as launch flags, or as TOML.",
     )
     ranks: bool = flag(
-        "--ranks", help="Print where the best plan's ranks lie, and the links that they use."
+        "--ranks", help="Print the nodes of the best plan's ranks, and the links that they use."
     )
     anchor: tuple[str, ...] = option(
         "--anchor",
         type=click.Path(),
         metavar="TABLE",
         multiple=True,
-        help="Correct by runs that you measured: rows as --against takes them, or a profile of "
-        "ppsim calibrate.",
+        help="Correct predictions by runs that you measured: a table as for --against, or a "
+        "profile of ppsim calibrate.",
     )
     against: str | None = option(
         "--against",
         type=click.Path(),
         metavar="TABLE",
-        help="Predict runs of a table instead (json, csv, parquet); they may be of --model and "
-        "--cluster too.",
+        help="Predict the runs of a table (json, csv, parquet) instead of planning; its rows may "
+        "also name your --model and --cluster.",
     )
     improve: bool = flag(
-        "--improve", help="With --against: plan each run again, and say what that would change."
+        "--improve", help="With --against: also plan each run, and say what the plan changes."
     )
     tasks: TaskOptions = group(TaskOptions, "Work")
     output: OutputOptions = group(OutputOptions, "Output")
@@ -235,11 +238,11 @@ class PlanRequest(Request):
 
     @property
     def shows_progress(self) -> bool:
-        """Whether a person waits for the table."""
+        """True if the answer is text for people, who may wait for it at a terminal."""
         return not self.face.as_json and not self.face.quiet
 
     def check(self) -> None:
-        """Refuse a plan of nothing, and formats that no plan is written in."""
+        """Refuse a request without model, cluster or batch size, and formats without plans."""
         from ppsim.show.files.chart import check_chart
         from ppsim.show.files.document import require_suffix
         from ppsim.show.files.tradeoff import check_suffix
@@ -267,41 +270,44 @@ class PlanRequest(Request):
 
 
 def plan(model: str, cluster: str, **options: Any) -> Plans:
-    """Find the fastest plans for training a model on a number of GPUs, within their memory; steps
-    are in seconds, memory in GiB.
+    """Return the fastest plans for training a model within the memory of a number of GPUs.
+
+    Steps are in seconds, memory is in bytes.
 
     Args:
         model: a name of the library, or a file.
         cluster: a name of the library, or a file.
-        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` (sequences in a step)
-            at least; lists of names may be Python lists.
+        options: the options of ``ppsim plan`` by name, at least ``gpus`` and ``gbs`` (sequences in
+            a step); lists of names may be Python lists.
 
     Raises:
-        InputError: an option that is refused, or sizes that nothing fits.
+        InputError: an option is refused, or no plan has these sizes.
         PpsimError: no plan fits the memory.
     """
-    several = {
+    joined = {
         name: ",".join(value)
         for name, value in options.items()
         if name in NAMES and not isinstance(value, str)
     }
-    return _plan(ask(PlanRequest, {"model": model, "cluster": cluster} | options | several))
+    return _plan(ask(PlanRequest, {"model": model, "cluster": cluster} | options | joined))
 
 
 def answer(request: PlanRequest) -> Plans | PublishedRuns:
-    """Plan, or predict published runs."""
+    """Search for plans, or predict the runs of a table."""
     if request.against is None:
         return _plan(request)
     if profiles := [name for name in request.anchor if _is_profile(name)]:
         raise InputError(
-            f"'{profiles[0]}' has times of ops, and --against corrects steps", "--anchor ROWS.json"
+            f"'{profiles[0]}' has times of ops, and --against corrects by times of steps",
+            "--anchor ROWS.json",
         )
-    own = _user_names(request)
-    return compare_runs(request, request.against, _runs(request.anchor, own), own)
+    user_names = _user_names(request)
+    runs = _measured_runs(request.anchor, user_names)
+    return compare_runs(request, request.against, runs, user_names)
 
 
 def _user_names(request: PlanRequest) -> UserNames:
-    """Return the model and the cluster that rows of a table may name, where they are given."""
+    """Return the given model and cluster, which rows of a table may name."""
     from ppsim.workload.hardware.hardware import read_machine
     from ppsim.workload.model.model import read_model
     from ppsim.workload.plans.rows import user_names_of
@@ -314,20 +320,22 @@ def _user_names(request: PlanRequest) -> UserNames:
 
 
 def _plan(request: PlanRequest) -> Plans:
-    """Search for the plans of a request."""
+    """Search for plans, and correct the ones found by measured runs."""
     from ppsim.workload.plans.rows import user_names_of
 
     request = _add_software(request)
     task = make_task(request)
-    own = user_names_of((request.model or "", task.model), (request.cluster or "", task.machine))
-    runs = _runs(request.anchor, own)
-    task = replace(task, near=NEAR, launch=_launcher(request, task))
+    user_names = user_names_of(
+        (request.model or "", task.model), (request.cluster or "", task.machine)
+    )
+    runs = _measured_runs(request.anchor, user_names)
+    task = replace(task, near=NEAR, launch=_required_framework(request, task))
     found = _search(task, request)
-    if not found.rows and task.launch:  # the request has no launch flags, but may fit
+    if not found.rows and task.launch:  # plans without launch flags may fit
         task = replace(task, launch="")
         found = _search(task, request)
     if not found.rows:
-        _refuse(task, found)
+        _raise_nothing_fits(task, found)
     corrections = correct_plans(task, request.runs.version, found, runs)
     return Plans(
         request, task, found, corrections, runs, inputs_of(TypedOptions.from_request(request))
@@ -335,10 +343,10 @@ def _plan(request: PlanRequest) -> Plans:
 
 
 def _add_software(request: PlanRequest) -> PlanRequest:
-    """Name the software of the launch flags that are asked for, where the request names none.
+    """Return the request with a software: the one that --flags is for, if none is named.
 
     Raises:
-        InputError: the software is not launched by these flags.
+        InputError: the named software has other launch flags.
     """
     if request.flags is None:
         return request
@@ -357,39 +365,37 @@ def _add_software(request: PlanRequest) -> PlanRequest:
     return request
 
 
-def _launcher(request: PlanRequest, task: Task) -> str:
-    """Return the framework that must have launch flags for each plan; empty if plans need none.
+def _required_framework(request: PlanRequest, task: Task) -> str:
+    """Return the framework whose launch flags must express every plan; empty if none must.
 
-    They need none where the framework cannot express the model at all, with --any, and where
-    activations are to be offloaded, which no launch flags can say.
+    None must with --any, if activations are offloaded (no launch flags express that), and if the
+    framework cannot express the model at all.
     """
     from ppsim.workload.layout.layout import build_layout
     from ppsim.workload.plans.launcher import refusal
 
     model, base = task.model, task.axes.base
     framework = request.flags or request.runs.version.software.launched_by
-    free = (request.any_schedule or any(task.axes.offload)) and not request.flags
-    if (
-        not framework
-        or free
-        or refusal(framework, model, base, build_layout([model.layers], 1, model.mtp))
-    ):
+    if not framework:
         return ""
-    return framework
+    if (request.any_schedule or any(task.axes.offload)) and not request.flags:
+        return ""
+    one_stage = build_layout([model.layers], 1, model.mtp)
+    return "" if refusal(framework, model, base, one_stage) else framework
 
 
 def _is_profile(anchor: str) -> bool:
     return anchor.lower().endswith(".toml")
 
 
-def _runs(anchors: Sequence[str], user_names: UserNames) -> Nearby:
-    """Return the measured runs that correct predictions: the library's, and the user's anchors.
+def _measured_runs(anchors: Sequence[str], user_names: UserNames) -> Nearby:
+    """Return the measured runs that correct predictions: the library's and the user's anchors.
 
-    Where a profile takes the place of the curve, by which published runs were predicted, the user's
-    anchors alone.
+    With a profile only the user's anchors: the library's runs were predicted by the efficiency
+    curve, which the profile replaces.
 
     Raises:
-        InputError: an anchor that cannot be read or predicted.
+        InputError: an anchor cannot be read or predicted.
     """
     from ppsim.workload.plans.nearby import Measured, Nearby, published
 
@@ -404,27 +410,43 @@ def _runs(anchors: Sequence[str], user_names: UserNames) -> Nearby:
     for name in tables:
         rows = read_table(name)
         if unknown := unknown_keys(rows):
-            note(f"{name}: keys of rows that are not read: {', '.join(unknown)}")
+            note(f"{name}: unknown keys of rows, not read: {', '.join(unknown)}")
         given += anchors_of(rows, user_names, name)
     return Nearby(() if measured else published().runs, tuple(given))
 
 
 def make_task(request: PlanRequest) -> Task:
-    """Make the task of a search from options (InputError: a name that is unknown, or sizes that
-    nothing fits).
+    """Return the task of a search: model, cluster, choices and memory cap.
+
+    Raises:
+        InputError: a name is unknown, or no plan has these sizes.
     """
     from ppsim.workload.hardware.hardware import read_machine
     from ppsim.workload.model.model import read_trained
     from ppsim.workload.plans.space import check_axes
     from ppsim.workload.plans.task import Task, usable_bytes
 
-    ranks, gbs = request.runs.ranks, request.gbs or 0
     sizes = request.runs.sizes_of_ranks(vars(request.space), lambda size: [size])
     space = replace(request.space, **sizes)
-    model, machine = (
-        read_trained(request.model or "", space.seq),
-        read_machine(request.cluster or ""),
-    )
+    model = read_trained(request.model or "", space.seq)
+    machine = read_machine(request.cluster or "")
+    gpus, gbs = _gpu_count(request, machine), request.gbs or 0
+    cap = _cap_bytes(space.cap) or usable_bytes(machine)
+    base = parallel_with(request.runs, space.precision, model, machine.gpu)
+    axes = make_axes(model, machine, space, base, _software_features(request, model))
+    machine = use_profile_of(_with_anchor_profile(request, space), machine, model, base)
+    machine.peak(space.precision)
+    check_axes(model, machine.per_node, gpus, gbs, axes)
+    return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front)
+
+
+def _gpu_count(request: PlanRequest, machine: Machine) -> int:
+    """Return the number of GPUs, as given, of a file of ranks, or of the cluster.
+
+    Raises:
+        InputError: no number is known, two differ, or the cluster lacks so many GPUs.
+    """
+    ranks = request.runs.ranks
     gpus = request.gpus or (ranks.gpus if ranks else machine.gpus)
     if ranks and gpus != ranks.gpus:
         raise InputError(
@@ -433,37 +455,43 @@ def make_task(request: PlanRequest) -> Task:
     if not gpus:
         raise InputError(
             "a plan needs --gpus",
-            "--gpus 256, or a cluster file with [[nodes]] that has their number",
+            "--gpus 256, or a cluster file with [[nodes]] that states their number",
         )
     if machine.kinds and gpus != machine.gpus:
         raise InputError(
-            f"a cluster of {machine.title} is planned whole, not {gpus:,} GPUs of it",
+            f"a cluster of {machine.title} is planned whole, not {gpus:,} of its GPUs",
             f"--gpus {machine.gpus}",
         )
     machine.check_gpus(gpus)
-    cap = usable_bytes(machine)
-    if space.cap:
-        size, in_bytes = parse_size(space.cap)
-        if not in_bytes or not size:
-            raise InputError(f"--cap: not a memory size: '{space.cap}'", "e.g. 75GiB")
-        cap = float(size)
-    base = parallel_with(request.runs, space.precision, model, machine.gpu)
-    axes = make_axes(model, machine, space, base, _software_features(request))
+    return gpus
+
+
+def _cap_bytes(text: str | None) -> float | None:
+    """Return --cap in bytes; None if not given (InputError: not a size in bytes)."""
+    if not text:
+        return None
+    size, in_bytes = parse_size(text)
+    if not in_bytes or not size:
+        raise InputError(f"--cap: not a memory size: '{text}'", "e.g. 75GiB")
+    return float(size)
+
+
+def _with_anchor_profile(request: PlanRequest, space: SpaceOptions) -> SpaceOptions:
+    """Return the choices of a plan with the profile that --anchor names, if it names one.
+
+    Raises:
+        InputError: several profiles are given.
+    """
     profiles = [name for name in request.anchor if _is_profile(name)]
     if len(profiles) + bool(space.profile) > 1:
         raise InputError(
-            "several profiles are given, and one is taken", "one --anchor FILE.toml, or --profile"
+            "several profiles are given, and plan uses one", "one --anchor FILE.toml, or --profile"
         )
-    machine = use_profile_of(
-        replace(space, profile=profiles[0]) if profiles else space, machine, model, base
-    )
-    machine.peak(space.precision)
-    check_axes(model, machine.per_node, gpus, gbs, axes)
-    return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front)
+    return replace(space, profile=profiles[0]) if profiles else space
 
 
-def _software_features(request: PlanRequest) -> SoftwareFeatures:
-    """Return the features of the plan's software."""
+def _software_features(request: PlanRequest, model: Model) -> SoftwareFeatures:
+    """Return the features for the model of the software that plans may use; all with --any."""
     software = request.runs.version.software
     if request.any_schedule and not request.flags:
         return SoftwareFeatures(software.name, free=True)
@@ -473,23 +501,23 @@ def _software_features(request: PlanRequest) -> SoftwareFeatures:
 
         able = launcher_of(request.flags).schedules
         schedules = tuple(name for name in schedules if name in able)
-    return SoftwareFeatures(software.name, schedules, software.divides, software.shards)
+    undivided = software.undivided_layers(model)
+    return SoftwareFeatures(software.name, schedules, software.divides, software.shards, undivided)
 
 
 def _search(task: Task, request: PlanRequest) -> Findings:
-    """Search on all cores or on Dask; Ctrl-C ends the search and keeps its findings."""
+    """Search on all cores or on Dask; after Ctrl-C return the plans found so far."""
     from ppsim.workload.plans.search import is_sound, search
     from ppsim.workload.plans.task import Findings
 
     found, tasks = Findings(), request.tasks
 
     def run(function: Any, candidates: Any) -> Any:
-        place = {candidate.key: index for index, candidate in enumerate(candidates)}
-        here = place if len(place) < FEW and not tasks.dask else ()
-        for key, row in run_keyed(
-            function, {candidate.key: candidate for candidate in candidates}, here
-        ):
-            yield place[key], row
+        index_of = {candidate.key: index for index, candidate in enumerate(candidates)}
+        keyed = {candidate.key: candidate for candidate in candidates}
+        run_in_process = index_of if len(index_of) < FEW and not tasks.dask else ()
+        for key, row in run_keyed(function, keyed, run_in_process):
+            yield index_of[key], row
 
     try:
         with (
@@ -504,15 +532,15 @@ def _search(task: Task, request: PlanRequest) -> Findings:
     return found
 
 
-def _refuse(task: Task, found: Findings) -> NoReturn:
-    """Raise PpsimError that nothing fits, with the nearest that would."""
+def _raise_nothing_fits(task: Task, found: Findings) -> NoReturn:
+    """Raise PpsimError: no plan fits, with the smallest plan and the options that would help."""
     from ppsim.workload.plans.search import gpus_that_fit
 
     assert found.total
     least = found.least_memory
     if least is None:
         raise PpsimError(
-            f"their schedules refuse all {found.total:,} candidates",
+            f"all {found.total:,} candidates have sizes that their schedules refuse",
             "another --gbs, or --schedules",
         )
     needs = (
@@ -539,10 +567,10 @@ class Plans(Answer[PlanRequest]):
 
     Attributes:
         task: the model, the cluster and the choices of plans.
-        findings: the plans, and how many candidates each rule left out.
+        findings: the plans, and the number of candidates that each rule left out.
         corrections: corrections of the plans by measured runs.
         runs: the measured runs.
-        inputs: how to make the answer again.
+        inputs: the command, version and settings that repeat the answer.
     """
 
     task: Task
@@ -553,7 +581,7 @@ class Plans(Answer[PlanRequest]):
 
     @property
     def plans(self) -> list[dict[str, Any]]:
-        """The plans, best first, with the reason why each but the best lost."""
+        """The plans as JSON objects, best first, each with the reason why it is slower."""
         rows = [
             {k: v for k, v in row.items() if k not in ("key", "outcome")}
             for row in self.findings.rows
@@ -569,7 +597,7 @@ class Plans(Answer[PlanRequest]):
 
     @cached_property
     def gains(self) -> list[Gain | None]:
-        """The gain of each plan's schedule over 1f1b in the same layout; None without one."""
+        """The gain of each plan's schedule over 1f1b with the same sizes; None if it has none."""
         return [gain_of_plan(self.task, row) for row in self.findings.rows]
 
     @property
@@ -585,7 +613,7 @@ class Plans(Answer[PlanRequest]):
         ]
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.plan/1``."""
+        """Return the object of schema ``ppsim.plan/1``."""
         from ppsim.workload.plans.task import OUTCOMES
 
         task, found = self.task, self.findings
@@ -616,12 +644,12 @@ class Plans(Answer[PlanRequest]):
         }
 
     def line(self) -> Iterator[Block]:
-        """The best plan, and its launch flags where they are asked for."""
+        """The best plan in one sentence, with --flags also its launch flags."""
         yield self.headline
         yield from self._launch if self.request.flags and not self._refusal else ()
 
     def blocks(self) -> Iterator[Block]:
-        """The plans, the candidates left out by each rule, and the reasons why the others lose."""
+        """The best plans, the candidates left out by each rule, and remarks on the best plan."""
         task = self.task
         sequences = "sequence" if task.gbs == 1 else "sequences"
         yield (
@@ -637,33 +665,39 @@ class Plans(Answer[PlanRequest]):
         if self.request.front:
             yield "* on the front: no faster plan needs as little memory"
         yield ""
-        if line := sureness(self.findings.rows):
-            yield Line(line, 4)
-        if line := uneven_stages(self.findings.rows[0], self.task.model.layers):
-            yield Line(line, 4)
-        if line := uneven_sides(self.findings.rows[0], self.task.model):
-            yield Line(line, 4)
-        yield from (Line(line, 4) for line in rank_lines(self.findings.rows[0]))
+        yield from self._remarks()
+        if self.request.ranks:
+            yield from self._ranks()
+        yield from self._launch_blocks()
+
+    def _remarks(self) -> Iterator[Block]:
+        """Lines on the certainty, shape, placement, command and cost of the best plan."""
+        rows, task = self.findings.rows, self.task
+        best = rows[0]
+        certainty_and_shape = (
+            certainty_text(rows),
+            uneven_stages(best, task.model.layers),
+            uneven_sides(best, task.model),
+        )
+        yield from (Line(line, 4) for line in certainty_and_shape if line)
+        yield from (Line(line, 4) for line in rank_lines(best))
         if line := self._run_line:
             yield Line(f"run it: {line}", 8)
-        if (
-            self.task.axes.base.pipeline_first
-            and self.findings.rows[0]["pp"] > 1
-            and not self._shows_flags
-        ):
+        if task.axes.base.pipeline_first and best["pp"] > 1 and not self._shows_flags:
             yield Line(
                 "in Megatron-LM with --use-tp-pp-dp-mapping: ranks of a pipeline before the next "
                 "replica",
                 4,
             )
-        if beside := operation_line(operating_costs(self.task, self.findings.rows[0]["step_s"])):
-            yield Line(beside, 4)
+        if line := operation_line(operating_costs(task, best["step_s"])):
+            yield Line(line, 4)
         if self.request.runs.optimizer:
             yield Line(optimizer_line(self._optimizer), 4)
-        if self.request.ranks:
-            yield from self._ranks()
+
+    def _launch_blocks(self) -> Iterator[Block]:
+        """The launch flags of the best plan, or a line that says why there are none."""
         if not self._framework:
-            yield f"no launch flags are known of {self.request.runs.version.software.name}"
+            yield f"no launch flags are known for {self.request.runs.version.software.name}"
         elif refused := self._refusal:
             yield Line(f"no launch flags: {refused}", 4)
         elif self._shows_flags:
@@ -672,12 +706,12 @@ class Plans(Answer[PlanRequest]):
             yield f"its launch flags: --flags {self._framework}"
 
     def error_after_output(self) -> PpsimError | None:
-        """Why the framework whose flags are asked for does not run the best plan."""
+        """The error that the framework of --flags cannot run the best plan; else None."""
         return self._refusal if self.request.flags else None
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Each file asked for: plans as a table or a page, the ranks of the best as a flowchart, or
-        the front.
+        """The writers of each -o: a table or a page of plans, a flowchart of the best plan's ranks,
+        or the front.
         """
 
         def table(target: str, suffix: str) -> None:
@@ -718,18 +752,20 @@ class Plans(Answer[PlanRequest]):
         return [(target, partial(able[suffix], target, suffix)) for target, suffix in targets]
 
     def bars(self) -> Bars:
-        """The step of each plan, the fastest first."""
+        """The step time of each plan, best first, as bars."""
         from ppsim.show.drawing.card_bars import Bar, Bars
 
         def bar(row: Mapping[str, Any]) -> Bar:
             sizes = " x ".join(f"{size} {row[size]}" for size in SIZES if row[size] > 1)
             name = f"{sizes or 'one GPU'} {row['schedule'] or ''}".rstrip() + f", mbs {row['mbs']}"
-            return Bar(name, row["step_s"], f"{format_number(row['step_s'])} s")
+            return Bar(
+                name, row["step_s"], f"{format_number(row['step_s'])} s{', tied' * row['tied']}"
+            )
 
         return Bars("step (s)", [bar(row) for row in self.findings.rows])
 
     def _page(self) -> bytes:
-        """The page to explore the plans."""
+        """The bytes of the page that explores the plans."""
         best, request = self.findings.rows[0], self.request
         fixed = {
             "model",
@@ -754,11 +790,9 @@ class Plans(Answer[PlanRequest]):
 
     @property
     def verdict(self) -> str:
-        """The best plan: its sizes, its step, how much of the GPUs it uses, and its memory against
-        the GPU's.
-        """
+        """The best plan in one sentence: sizes, step time, MFU, bubble, and memory."""
         task, found, best = self.task, self.findings, self.findings.rows[0]
-        parts = [f"{k} {best[k]}" for k in SIZES if best[k] > 1]
+        parts = [f"{name} {best[name]}" for name in SIZES if best[name] > 1]
         if best["schedule"]:
             parts.append(best["schedule"])
         words = [
@@ -781,7 +815,7 @@ class Plans(Answer[PlanRequest]):
         )
 
     def _tie(self) -> str:
-        """Say that faster plans tie with the best, and why it is the best of them."""
+        """Return a clause on faster plans that tie with the best one; empty without."""
         ahead = self.corrections.ahead
         if not ahead:
             return ""
@@ -790,6 +824,7 @@ class Plans(Answer[PlanRequest]):
         return f"; tied with {faster}, and the simplest of them"
 
     def _counts(self) -> Iterator[Block]:
+        """The number of candidates, and of each outcome."""
         from ppsim.workload.plans.task import OUTCOMES
 
         found = self.findings
@@ -802,44 +837,15 @@ class Plans(Answer[PlanRequest]):
         yield ""
 
     def _rows(self) -> Iterator[Block]:
-        """A line with the settings that all listed plans share, and a table of the others and of
-        results.
-        """
+        """A line on the settings that all plans share, and a table of the rest and the results."""
         found = self.findings.rows
-        sizes = [k for k in SIZES if any(row[k] > 1 for row in found)]
-        unusual = [
-            k for k, usual in (("zero", 1), ("offload", 0)) if any(row[k] != usual for row in found)
-        ]
-        choices: dict[str, list[str]] = {k: [str(row[k]) for row in found] for k in (*sizes, "mbs")}
-        choices["M"] = [str(row["microbatches"]) for row in found]
-        choices["schedule"] = [row["schedule"] or "-" for row in found]
-        choices |= {
-            k: [f"{row[k]:.0%}" if k == "offload" else str(row[k]) for row in found]
-            for k in unusual
-        }
-        choices["recompute"] = [_recompute_text(row) for row in found]
-        choices["layout"] = [row["layout"] for row in found]
         front = self.request.front  # of time against memory
-        results = {
-            "step\ns": [format_number(row["step_s"]) for row in found],
-            "range\ns": [
-                f"{format_range(row['low_s'], row['high_s'])}{' tied' * row['tied']}"
-                for row in found
-            ],
-            f"gain over\n{BASELINE}": [gain.text if gain else "-" for gain in self.gains],
-            "tokens/s\nper GPU": [f"{row['tokens_per_s'] / self.task.gpus:,.0f}" for row in found],
-            "MFU": [format_share(row["mfu"]) for row in found],
-            "bubble": [format_share(row["bubble"]) for row in found],
-            "memory": [format_size(row["memory_bytes"]) for row in found],
-            "loses by": [
-                worst_term(row, found[0]) if place else "" for place, row in enumerate(found)
-            ],
-        }
-        if not any(self.gains):
-            del results[f"gain over\n{BASELINE}"]
-        same = choices | {name: results[name] for name in ("MFU", "bubble", "memory")}
+        choices, results = _choice_columns(found), self._result_columns()
+        may_be_shared = choices | {name: results[name] for name in ("MFU", "bubble", "memory")}
         alike = {
-            name: cells[0] for name, cells in same.items() if len(found) > 1 and len({*cells}) == 1
+            name: cells[0]
+            for name, cells in may_be_shared.items()
+            if len(found) > 1 and len({*cells}) == 1
         }
         if alike:
             words = (f"{name} {cell}" for name, cell in alike.items())
@@ -850,14 +856,34 @@ class Plans(Answer[PlanRequest]):
             "": [f"{place + 1}{'*' * (row['pareto'] and front)}" for place, row in enumerate(found)]
         }
         columns |= {name: cells for name, cells in (choices | results).items() if name not in alike}
-        # Others, or the line of the best, say most of these.
+        # Columns to leave out on a narrow terminal, first ones first: other columns or the
+        # sentence on the best plan contain most of them. Layout, step, MFU and bubble stay.
         spare = ["M", "tokens/s\nper GPU", "loses by", "range\ns", f"gain over\n{BASELINE}"]
         spare += ["dp", "MFU", "bubble", "memory"] if front else ["memory", "dp"]
-        # layout, step, MFU and bubble stay
         spare += ["mbs", "recompute", "ep", "cp", "vp", "tp", "pp", "schedule"]
         spare = [name for name in spare if name in columns]
         left = ["schedule", "recompute", "layout", "loses by"]
         yield Table([*columns], [*zip(*columns.values(), strict=True)], 160, spare, left)
+
+    def _result_columns(self) -> dict[str, list[str]]:
+        """The results of the plans as cells of a table, by heading."""
+        rows = self.findings.rows
+        columns = {
+            "step\ns": [format_number(row["step_s"]) for row in rows],
+            "range\ns": [
+                format_range(row["low_s"], row["high_s"]) + (" tied" if row["tied"] else "")
+                for row in rows
+            ],
+        }
+        if any(self.gains):
+            columns[f"gain over\n{BASELINE}"] = [gain.text if gain else "-" for gain in self.gains]
+        return columns | {
+            "tokens/s\nper GPU": [f"{row['tokens_per_s'] / self.task.gpus:,.0f}" for row in rows],
+            "MFU": [format_share(row["mfu"]) for row in rows],
+            "bubble": [format_share(row["bubble"]) for row in rows],
+            "memory": [format_size(row["memory_bytes"]) for row in rows],
+            "loses by": ["", *(worst_term(row, rows[0]) for row in rows[1:])],
+        }
 
     def _ranks(self) -> Iterator[Block]:
         """The nodes of the best plan's ranks and the links of its groups."""
@@ -898,15 +924,15 @@ class Plans(Answer[PlanRequest]):
 
     @cached_property
     def _best_built(self) -> tuple[Machine, Any, Any]:
-        """The cluster as the best plan's pipeline lies on it, its parallel layout, and its layers
-        per stage.
+        """The cluster in the device order of the best plan, the plan's parallel sizes, and its
+        layers per stage.
         """
         best = self.findings.rows[0]
         return self.task.machine_of(best["layout"]), *layout_and_layers(self.task, best)
 
     @cached_property
     def _optimizer(self) -> OptimizerStep:
-        """The optimizer step of the best plan, in seconds, and the part that no compute hides."""
+        """The optimizer step of the best plan, and its exposed part, both in seconds."""
         from ppsim.workload.cost.costs import stage_costs
         from ppsim.workload.cost.exposed import find_optimizer_step
 
@@ -918,7 +944,7 @@ class Plans(Answer[PlanRequest]):
 
     @cached_property
     def _run_line(self) -> str:
-        """The command that draws the best plan's pipeline; empty without one."""
+        """The command that draws the best plan's pipeline; empty if it has no pipeline."""
         from ppsim.questions.plans.run_of_plan import run_line
         from ppsim.workload.cost.costs import stage_costs
 
@@ -927,19 +953,17 @@ class Plans(Answer[PlanRequest]):
 
     @property
     def _framework(self) -> str:
-        """The name of the launcher of the software; empty where there is none."""
+        """The framework whose launch flags express plans; empty if the software has none."""
         return self.request.flags or self.request.runs.version.software.launched_by
 
     @property
     def _shows_flags(self) -> bool:
-        """Whether launch flags are printed: the flags asked for, or the flags of the software that
-        is named.
-        """
+        """True if launch flags are printed: --flags or --software is given."""
         return self.request.flags is not None or self.request.runs.software is not None
 
     @cached_property
     def _refusal(self) -> InputError | None:
-        """Why the framework does not run the best plan."""
+        """The error that the framework cannot run the best plan; else None."""
         if not self._framework:
             return None
         from ppsim.workload.plans.launcher import refusal
@@ -959,30 +983,45 @@ class Plans(Answer[PlanRequest]):
             yield Line(f"\n{note}")
 
 
+def _choice_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the sizes and settings of plans as cells of a table, by heading.
+
+    Sizes that are 1 in all plans, and usual settings of ZeRO and offload, have no column.
+    """
+    sizes = [name for name in SIZES if any(row[name] > 1 for row in rows)]
+    columns = {name: [str(row[name]) for row in rows] for name in (*sizes, "mbs")}
+    columns["M"] = [str(row["microbatches"]) for row in rows]
+    columns["schedule"] = [row["schedule"] or "-" for row in rows]
+    if any(row["zero"] != 1 for row in rows):
+        columns["zero"] = [str(row["zero"]) for row in rows]
+    if any(row["offload"] for row in rows):
+        columns["offload"] = [f"{row['offload']:.0%}" for row in rows]
+    columns["recompute"] = [_recompute_text(row) for row in rows]
+    columns["layout"] = [row["layout"] for row in rows]
+    return columns
+
+
 def operating_costs(task: Task, seconds: float) -> dict[str, float]:
-    """Return the cost of a step besides its time, if the cluster file states prices."""
+    """Return the price, energy (kWh) and goodput of a step, as far as the cluster file has them."""
     from ppsim.workload.plans.operation import goodput, step_kwh, step_price
 
-    operation, whole = (
-        task.machine.cluster.operation,
-        goodput(task.machine.cluster.operation, task.gpus),
-    )
+    operation = task.machine.cluster.operation
+    goodput_and_interval = goodput(operation, task.gpus)
     found = {
         "price": step_price(operation, task.gpus, seconds),
         "kwh": step_kwh(operation, task.gpus, seconds),
-        "goodput": whole and whole[0],
-        "checkpoint_every_s": whole and whole[1],
+        "goodput": goodput_and_interval and goodput_and_interval[0],
+        "checkpoint_every_s": goodput_and_interval and goodput_and_interval[1],
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
 def optimizer_line(step: OptimizerStep) -> str:
-    """Return a line on an optimizer step: its time, its place, and its exposed part."""
+    """Return a line on an optimizer step: its work, time, state, and exposed time."""
     work = f"{format_number(step.flops / 1e12)} TFLOP and " if step.flops else ""
-    took, seen = (f"{format_number(1e3 * seconds)} ms" for seconds in (step.seconds, step.exposed))
     text = (
-        f"{step.name}: {work}{took} on the busiest GPU, {format_size(step.state_bytes)} of "
-        f"state; exposed {seen}"
+        f"{step.name}: {work}{format_number(1e3 * step.seconds)} ms on the busiest GPU, "
+        f"{format_size(step.state_bytes)} of state; exposed {format_number(1e3 * step.exposed)} ms"
     )
     if step.exposed_alone is None or step.exposed_alone >= step.exposed * (1 - WORTH):
         return text
@@ -993,7 +1032,7 @@ def optimizer_line(step: OptimizerStep) -> str:
 
 
 def operation_line(found: Mapping[str, float]) -> str:
-    """Return a line on the cost of a step besides its time."""
+    """Return a line on the price, energy and goodput of a step; empty if none is known."""
     words = []
     if "price" in found:
         words.append(f"a step costs {found['price']:.4g}")
@@ -1008,8 +1047,9 @@ def operation_line(found: Mapping[str, float]) -> str:
 
 
 def worst_term(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
-    """Name the term in which a plan loses most against the best, which may be a simpler one that it
-    ties with.
+    """Return the term of a step that makes a plan slower than the best one, with seconds.
+
+    The best plan may be slower than this one: the simplest of plans that tie.
     """
     if row["step_s"] < best["step_s"]:
         return f"tied: {format_number(best['step_s'] - row['step_s'])} s faster, not simpler"
@@ -1019,20 +1059,16 @@ def worst_term(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
 
 
 def describe(parallel: Any) -> str:
-    """The sizes of a plan in words."""
-    p = parallel
-    words = [
-        f"{name} {getattr(p, name)}"
-        for name in ("tp", "cp", "ep", "pp", "dp")
-        if getattr(p, name) > 1
-    ]
-    words += [f"vp {p.vp}"] * (p.vp > 1) + [f"mbs {p.mbs}", f"recompute {p.recompute}"]
-    return ", ".join([*words, *_unusual_settings(p.zero, p.offload)])
+    """Return the sizes and settings of a plan as text."""
+    sizes = {name: getattr(parallel, name) for name in SIZES}
+    words = [f"{name} {size}" for name, size in sizes.items() if size > 1]
+    words += [f"mbs {parallel.mbs}", f"recompute {parallel.recompute}"]
+    return ", ".join([*words, *_unusual_settings(parallel.zero, parallel.offload)])
 
 
 def _recompute_text(row: Mapping[str, Any]) -> str:
-    """Return a plan's recompute: none, selective, full, or full with the number of a stage's
-    layers.
+    """Return the recompute of a plan as text: none, selective, full, or full with the number of
+    recomputed layers of a stage.
     """
     return (
         row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']}"
@@ -1040,19 +1076,21 @@ def _recompute_text(row: Mapping[str, Any]) -> str:
 
 
 def _label(row: Mapping[str, Any]) -> str:
-    words = [f"{k}{row[k]}" for k in SIZES if k != "dp" and row[k] > 1] + [row["schedule"]]
-    words += [f"mbs{row['mbs']}"] * (row["mbs"] > 1) + _unusual_settings(
-        row["zero"], row["offload"]
-    )
+    """Return a short name of a plan for a point of a picture."""
+    words = [f"{name}{row[name]}" for name in SIZES if name != "dp" and row[name] > 1]
+    words.append(row["schedule"])
+    if row["mbs"] > 1:
+        words.append(f"mbs{row['mbs']}")
+    words += _unusual_settings(row["zero"], row["offload"])
     if row["recompute"] != "none":
-        words.append(
-            row["recompute"] + (f" {row['recompute_layers']}" if row["recompute_layers"] else "")
-        )
+        layers = row["recompute_layers"]
+        words.append(f"{row['recompute']} {layers}" if layers else row["recompute"])
     return " ".join(word for word in words if word) or "one GPU"
 
 
 def _unusual_settings(zero: int, offload: float) -> list[str]:
-    """Name ZeRO's stage where it is not 1, and the share of activations that waits on the host."""
-    return [f"ZeRO-{zero}"] * (zero != 1) + [f"{offload:.0%} of activations offloaded"] * (
-        offload > 0
-    )
+    """Return texts on the ZeRO stage if it is not 1, and on the offloaded share if above 0."""
+    words = [] if zero == 1 else [f"ZeRO-{zero}"]
+    if offload > 0:
+        words.append(f"{offload:.0%} of activations offloaded")
+    return words

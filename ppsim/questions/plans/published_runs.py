@@ -1,4 +1,4 @@
-"""Published runs, the model's predictions of them, and what a plan would change."""
+"""Published runs, their predicted steps, and plans for the same jobs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.nearby import Nearby
     from ppsim.workload.plans.rows import UserNames
 
-LEFT = ("layout", "change")  # columns of words
-NAMES = ("model", "GPU", "software", "source")  # likewise, of a page
+LEFT = ("layout", "change")  # columns of text, aligned left
+NAMES = ("model", "GPU", "software", "source")  # further ones on a page
 
 
 def compare_runs(request: Any, table: str, runs: Nearby, user_names: UserNames) -> PublishedRuns:
-    """Predict a table's runs as ``ppsim plan`` asks, or plan each again (InputError: a row is
-    wrong).
+    """Return the predictions of a table's runs, with --improve also a plan for each.
+
+    Raises:
+        InputError: a row of the table is wrong.
     """
     from ppsim.workload.plans.published import against
     from ppsim.workload.plans.rows import read_table, unknown_keys
@@ -48,10 +50,10 @@ def compare_runs(request: Any, table: str, runs: Nearby, user_names: UserNames) 
 
 @dataclass(frozen=True)
 class PublishedRuns(Answer[Any]):
-    """Published runs and the model's predictions of them."""
+    """Published runs and their predicted steps."""
 
     rows: tuple[dict[str, Any], ...]  # the runs
-    summary: dict[str, Any]  # how many there are, and how far off the predictions
+    summary: dict[str, Any]  # counts of runs, and errors of the predictions
     moved: tuple[str, ...] = ()  # sentences on the corrections by the user's anchors
 
     @property
@@ -60,7 +62,7 @@ class PublishedRuns(Answer[Any]):
         return list(self.rows)
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.plan-against/1``."""
+        """Return the object of schema ``ppsim.plan-against/1``."""
         return {"schema": "ppsim.plan-against/1", "rows": self.table, "summary": self.summary}
 
     def blocks(self) -> Iterator[Block]:
@@ -76,7 +78,7 @@ class PublishedRuns(Answer[Any]):
         )
         yield from (Line(line) for line in self.moved)
         if unknown := self.summary.get("unknown_keys"):
-            yield Line(f"keys of rows that are not read: {', '.join(unknown)}")
+            yield Line(f"unknown keys of rows, not read: {', '.join(unknown)}")
         yield from self._further_blocks()
 
     @property
@@ -85,8 +87,8 @@ class PublishedRuns(Answer[Any]):
         return ["run", "layout", "predicted\ns", "range\ns", "measured\ns", "error", *planned]
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Each file asked for: published against predicted as a picture, or with its table as a
-        page.
+        """Return the writer of each -o: published against predicted steps as a picture, or with the
+        table as a page.
         """
         from ppsim.show.drawing.trust import draw_published
         from ppsim.show.files.chart import save_chart
@@ -115,23 +117,25 @@ class PublishedRuns(Answer[Any]):
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
 
     def _page_rows(self) -> Iterator[list[str]]:
-        """The runs by name, with their sources: those left out first, then the largest errors."""
+        """Yield the cells of each run: first runs left out, then by error, the largest first."""
         yield from (
             [str(row["id"]), f"left out: {row['reason']}"] for row in self.rows if "reason" in row
         )
         predicted = [row for row in self.rows if "reason" not in row]
         for row in sorted(predicted, key=lambda row: -abs(row.get("error", 0.0))):
             ((name, *numbers),) = _cells([row], self.request.improve)
-            told = [str(row.get(key) or "-") for key in ("model", "gpu", "software", "source")]
-            yield [name, *told[:-1], *numbers, told[-1]]
+            *names, source = (
+                str(row.get(key) or "-") for key in ("model", "gpu", "software", "source")
+            )
+            yield [name, *names, *numbers, source]
 
     def line(self) -> Iterator[Block]:
-        """How far off the predictions are, and how many plans are as fast."""
+        """The errors of the predictions, and the number of plans that are as fast as the runs."""
         yield self.headline
         yield from self._further_blocks()
 
     def _further_blocks(self) -> Iterator[Block]:
-        """The error of predicted memory, and the number of plans that are as fast."""
+        """The error of predicted memory, and the number of plans that are as fast as the runs."""
         summary = self.summary
         if summary.get("memory_rows"):
             rows, error = summary["memory_rows"], format_share(summary["mean_memory_error"])
@@ -164,7 +168,7 @@ class PublishedRuns(Answer[Any]):
 def _improve(
     request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]], user_names: UserNames
 ) -> list[dict[str, Any]]:
-    """Plan every row that could be predicted."""
+    """Return a plan for each row, as fields to add to it; none for a row without a prediction."""
     from ppsim.workload.plans.improve import improve, is_sound, share_searches
 
     keys = [f"{number} {row['id']}" for number, row in enumerate(rows)]
@@ -178,13 +182,10 @@ def _improve(
     )
     found: dict[str, Any] = {}
     count = sum(map(len, groups.values()))
-    kept_for, waits = (
-        ["improve", str((user_names.model, user_names.machine)), *published],
-        request.shows_progress,
-    )
+    work = ["improve", str((user_names.model, user_names.machine)), *published]
     with (
-        progress(waits) as report,
-        open_tasks(request.tasks, kept_for, count_cores(), is_sound=is_sound) as run,
+        progress(request.shows_progress) as report,
+        open_tasks(request.tasks, work, count_cores(), is_sound=is_sound) as run,
     ):
         for _, answers in run(partial(improve, user_names=user_names), groups):
             found.update(answers)
@@ -193,15 +194,11 @@ def _improve(
 
 
 def _corrected_row(row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Correct a plan's step as the run's own was."""
+    """Return the fields of a plan with its step corrected by the factor of the run's step."""
     if not found.get("planned_step_s"):
         return found
-    return {
-        **found,
-        "planned_step_s": found["planned_step_s"]
-        * row["predicted_step_s"]
-        / row["modelled_step_s"],
-    }
+    factored = found["planned_step_s"] * row["predicted_step_s"]
+    return {**found, "planned_step_s": factored / row["modelled_step_s"]}
 
 
 def _sum_up(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -219,9 +216,9 @@ def _cells(rows: Sequence[dict[str, Any]], improve: bool) -> Iterator[list[str]]
     for row in rows:
         if "reason" in row:
             continue
-        layout = str(row.get("layout", "")) + (
-            f" (not stated: {names})" if (names := _unstated(row)) else ""
-        )
+        layout = str(row.get("layout", ""))
+        if names := _unstated_settings(row):
+            layout += f" (not stated: {names})"
         cells = [str(row["id"]), layout, _number(row["predicted_step_s"])]
         cells += [format_range(row["low_s"], row["high_s"])]
         cells += [
@@ -233,8 +230,8 @@ def _cells(rows: Sequence[dict[str, Any]], improve: bool) -> Iterator[list[str]]
         yield cells
 
 
-def _unstated(row: dict[str, Any]) -> str:
-    """List the settings that were chosen because the row leaves them out."""
+def _unstated_settings(row: dict[str, Any]) -> str:
+    """Return the names of settings that the row leaves out, so that they were chosen."""
     return str(row.get("chosen", "")).split(":", 1)[0]
 
 

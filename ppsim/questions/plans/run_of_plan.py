@@ -1,6 +1,4 @@
-"""The command that draws a plan's pipeline: its schedule with the times of its stages, of pairs and
-of messages.
-"""
+"""The command that draws a plan's pipeline, with times of stages, pairs and messages."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run_line(parallel: Parallel, found: StageCosts) -> str:
-    """Write the ``ppsim run`` of a plan's pipeline, in ms; empty where it has one device."""
+    """Return the ``ppsim run`` of a plan's pipeline, with times in ms; empty for one device."""
     if parallel.pp == 1:
         return ""
     from ppsim.schedules import find
@@ -29,41 +27,36 @@ def run_line(parallel: Parallel, found: StageCosts) -> str:
     schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
     words = [parallel.schedule_name, "--devices", str(parallel.pp)]
     words += ["--chunks", str(parallel.vp)] if parallel.vp > 1 else []
-    words += (
-        ["--after-i", f"{found.kept_share:.6g}"]
-        if "after_i" in find(parallel.schedule_name).options
-        else []
-    )
+    if "after_i" in find(parallel.schedule_name).options:
+        words += ["--after-i", f"{found.kept_share:.6g}"]
     words += ["--mb", str(parallel.microbatches), "--cost-per", "stage", "--unit", "ms"]
-    return shlex.join(
-        ["ppsim", "run", *words, *_times(schedule, found.costs), *_messages(found.costs)]
-    )
+    words += [*_time_options(schedule, found.costs), *_message_options(found.costs)]
+    return shlex.join(["ppsim", "run", *words])
 
 
-def _times(schedule: Schedule, costs: Costs) -> Iterator[str]:
-    """Write the times that the schedule uses, one for all stages where they are alike."""
+def _time_options(schedule: Schedule, costs: Costs) -> Iterator[str]:
+    """Yield the options of the op times that the schedule uses."""
     from ppsim.core.ops import Kind
 
     given = {"tf": Kind.F, "tb": Kind.B, "ti": Kind.I, "tw": Kind.W}
-    times = {name: _numbers(costs.time[kind]) for name, kind in given.items()}
-    times |= {} if costs.pair is None else {"tfb": _numbers(costs.pair)}
+    times = {name: _number_list(costs.time[kind]) for name, kind in given.items()}
+    times |= {} if costs.pair is None else {"tfb": _number_list(costs.pair)}
     used = {"tf", *times_used(schedule, CostOptions(**dict.fromkeys(times, 1.0)))}  # type: ignore[arg-type]
     for name in times:
         if name in used:
             yield from (f"--{name}", times[name])
 
 
-def _numbers(values: Iterable[float]) -> str:
+def _number_list(values: Iterable[float]) -> str:
+    """Return a number for each stage as text: 2,3*4; one number if all are equal."""
     runs = [(text, len(list(alike))) for text, alike in groupby(f"{value:.6g}" for value in values)]
-    return (
-        runs[0][0]
-        if len(runs) == 1
-        else ",".join(text + f"*{count}" * (count > 1) for text, count in runs)
-    )
+    if len(runs) == 1:
+        return runs[0][0]
+    return ",".join(f"{text}*{count}" if count > 1 else text for text, count in runs)
 
 
-def _messages(costs: Costs) -> Iterator[str]:
-    """Write the latency of most links, and the latencies of links that differ."""
+def _message_options(costs: Costs) -> Iterator[str]:
+    """Yield the options of latencies: of most links, and of links that differ."""
     import numpy as np
 
     hops = np.asarray(costs.comm)

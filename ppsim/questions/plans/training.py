@@ -1,4 +1,4 @@
-"""A model in training: stages, devices, and a step."""
+"""The costs of training a model: of its stages, its devices, and a step."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ MOST_ROWS = 64
 
 
 def parallel_from(given: dict[str, Any], base: Parallel) -> Parallel:
-    """Make the parallel layout of options; others are as in ``base`` (InputError: with the option's
-    name).
+    """Return ``base`` with the sizes and settings that options give.
+
+    Raises:
+        InputError: an option has a value that is not possible.
     """
     from ppsim.base.toml import RefusedValue
 
@@ -41,9 +43,7 @@ def parallel_from(given: dict[str, Any], base: Parallel) -> Parallel:
 
 
 def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Fill in the pipeline's devices, or the chunks, where a layout's stages and the other say
-    them.
-    """
+    """Return options with ``pp`` and ``vp`` filled in from the stages of a layout."""
     if text is None:
         return given
     from ppsim.workload.layout.text import parse_content
@@ -59,8 +59,9 @@ def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
 def training(
     model: Model, parallel: Parallel, layout: Layout | None, machine: Machine | None
 ) -> dict[str, Any]:
-    """Collect the costs of training the model: by stage, by device, and of a step where the cluster
-    is known.
+    """Return the costs of training a model, as JSON has them.
+
+    By stage in ms, by device in GiB, and of a step in seconds; times only if the cluster is known.
 
     Raises:
         InputError: the layout or the schedule cannot be used.
@@ -71,28 +72,30 @@ def training(
         raise InputError(
             f"--ep {parallel.ep} divides experts, and {model.name} has none", "leave out --ep"
         )
-    held = device_memory(model, parallel, layout)
+    memory = device_memory(model, parallel, layout)
     devices: list[dict[str, Any]] = [
-        {"device": d, **{f"{name}_gib": float(getattr(held, name)[d] / GIB) for name in PARTS}}
-        | {"total_gib": float(held.total[d] / GIB)}
+        {"device": d, **{f"{name}_gib": float(getattr(memory, name)[d] / GIB) for name in PARTS}}
+        | {"total_gib": float(memory.total[d] / GIB)}
         for d in range(parallel.pp)
     ]
     if parallel.offload:
-        for row, waiting in zip(devices, host_memory(model, parallel, layout), strict=True):
-            row["host_gib"] = float(waiting / GIB)
-    stages = _stages(model, parallel, layout)
-    found: dict[str, Any] = {
+        for row, offloaded in zip(devices, host_memory(model, parallel, layout), strict=True):
+            row["host_gib"] = float(offloaded / GIB)
+    stages = _stage_rows(model, parallel, layout)
+    costs: dict[str, Any] = {
         "parallel": asdict(parallel),
         "gpus": parallel.gpus,
         "gbs": parallel.gbs,
+        "stages": stages,
+        "devices": devices,
     }
-    found |= {"stages": stages, "devices": devices}
     if machine is not None:
-        found |= _add_times(model, parallel, layout, machine, stages)
-    return found
+        costs |= _add_times(model, parallel, layout, machine, stages)
+    return costs
 
 
-def _stages(model: Model, parallel: Parallel, layout: Layout | None) -> list[dict[str, Any]]:
+def _stage_rows(model: Model, parallel: Parallel, layout: Layout | None) -> list[dict[str, Any]]:
+    """Return the layers, the recomputed layers and the parameters of each stage."""
     from ppsim.workload.model.contents import contents_of, count_stage_parameters
 
     return [
@@ -113,27 +116,21 @@ def _add_times(
     machine: Machine,
     stages: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Add times to the rows of stages, and return the times of a step."""
+    """Add times in ms to the rows of stages; return the cluster, and the times of a step in
+    seconds.
+    """
     from ppsim.core.ops import Kind
     from ppsim.questions.plans.run_of_plan import run_line
     from ppsim.workload.cost.costs import copy_seconds, stage_costs, step_time
     from ppsim.workload.hardware.efficiency import efficiency_of
     from ppsim.workload.model.contents import contents_of
 
-    costs, contents = (
-        stage_costs(model, machine, parallel, layout),
-        contents_of(model, parallel, layout),
-    )
+    costs = stage_costs(model, machine, parallel, layout)
+    contents = contents_of(model, parallel, layout)
     for row in stages:
         stage = row["stage"]
-        for name, kind in (
-            ("f_ms", Kind.F),
-            ("b_ms", Kind.B),
-            ("i_ms", Kind.I),
-            ("w_ms", Kind.W),
-            ("r_ms", Kind.R),
-        ):
-            row[name] = float(costs.time[kind, stage] * 1e3)
+        for kind in (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R):
+            row[f"{kind.name.lower()}_ms"] = float(costs.time[kind, stage] * 1e3)
         row["communication_ms"] = float(costs.communication[stage] * 1e3)
         if parallel.offload:
             row["copy_ms"] = copy_seconds(model, machine, parallel, contents[stage]) * 1e3
@@ -154,60 +151,66 @@ def _add_times(
     return {"cluster": machine.name, **known, "message_bytes": costs.message, "step": step}
 
 
-def training_words(found: dict[str, Any]) -> str:
-    """Return the time of a step on a known cluster, and whether the fullest device has room."""
-    worst = max(found["devices"], key=lambda row: row["total_gib"])
-    held = f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"
-    if capacity := found.get("gpu_memory_gib"):
+def training_verdict(costs: dict[str, Any]) -> str:
+    """Return the step time on a known cluster, and the memory of the fullest device, as text."""
+    worst = max(costs["devices"], key=lambda row: row["total_gib"])
+    memory = f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"
+    if capacity := costs.get("gpu_memory_gib"):
         fits = "which fits" if worst["total_gib"] <= capacity else "which does not fit"
-        held += f", {fits} {capacity:g} GiB"
-    step = found.get("step")
-    time = (
-        f"a step on {found['cluster']} takes {format_number(step['seconds'])} s; " if step else ""
-    )
-    return f"{time}{held}"
+        memory += f", {fits} {capacity:g} GiB"
+    if step := costs.get("step"):
+        return f"a step on {costs['cluster']} takes {format_number(step['seconds'])} s; {memory}"
+    return memory
 
 
-def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
-    """Yield tables of the costs of training."""
+def training_blocks(costs: dict[str, Any]) -> Iterator[Block]:
+    """Yield the parallel sizes, a table of stages, a table of devices, and the step."""
     sizes = {
         name: value
-        for name, value in found["parallel"].items()
+        for name, value in costs["parallel"].items()
         if name in ("tp", "cp", "ep", "pp", "dp", "vp")
     }
     text = ", ".join(f"{name} {value}" for name, value in sizes.items() if value > 1)
-    zero = f", ZeRO-{found['parallel']['zero']}" if found["gpus"] > 1 else ""
+    zero = f", ZeRO-{costs['parallel']['zero']}" if costs["gpus"] > 1 else ""
     counts = (
-        f"{count_text(found['gpus'], 'GPU')}, {count_text(found['gbs'], 'sequence')} a step{zero}"
+        f"{count_text(costs['gpus'], 'GPU')}, {count_text(costs['gbs'], 'sequence')} a step{zero}"
     )
     yield Line(["\n", (f"{text}: " if text else "", "name"), counts])
-    yield from _show_stages(found["stages"])
-    yield from _show_devices(found["devices"], found.get("gpu_memory_gib"))
-    if step := found.get("step"):
-        rates = f": {step['tokens_per_s']:,.0f} tokens/s, {step['tflops']:.0f} TFLOP/s per GPU, "
-        rates += f"MFU {format_share(step['mfu'])}, bubble {format_share(step['bubble'])}"
-        seconds = f"{format_number(step['seconds'])} s"
-        yield Line([f"\na step on {found['cluster']} takes ", (seconds, "name"), rates])
+    yield from _stage_blocks(costs["stages"])
+    yield from _device_blocks(costs["devices"], costs.get("gpu_memory_gib"))
+    if "step" in costs:
+        yield from _step_blocks(costs)
+
+
+def _step_blocks(costs: dict[str, Any]) -> Iterator[Block]:
+    """Yield lines on a step: its time and rates, its parts, the source of the times, and the
+    command that runs its pipeline.
+    """
+    step = costs["step"]
+    rates = f": {step['tokens_per_s']:,.0f} tokens/s, {step['tflops']:.0f} TFLOP/s per GPU, "
+    rates += f"MFU {format_share(step['mfu'])}, bubble {format_share(step['bubble'])}"
+    seconds = f"{format_number(step['seconds'])} s"
+    yield Line([f"\na step on {costs['cluster']} takes ", (seconds, "name"), rates])
+    yield Line(
+        f"including {format_part(step['reduction'], step['seconds'])} s for gradients and weights, "
+        f"{format_part(step['optimizer'], step['seconds'])} s for the optimizer"
+    )
+    if profile := costs.get("profile"):
+        yield Line(f"times of {profile['taken']}: from {profile['file']}; {profile['left']}", 5)
+    if rate := costs.get("host_gb_per_s"):
+        share = costs["parallel"]["offload"]
         yield Line(
-            f"of it {format_part(step['reduction'], step['seconds'])} s of gradients and weights, "
-            f"{format_part(step['optimizer'], step['seconds'])} s of the optimizer"
+            f"{share:.0%} of the activations are copied to the host and back at {rate:g} GB/s "
+            "each way, in parallel with compute; a stage takes the longer of both",
+            5,
         )
-        if taken := found.get("profile"):
-            yield Line(f"times of {taken['taken']}: from {taken['file']}; {taken['left']}", 5)
-        if rate := found.get("host_gb_per_s"):
-            share = found["parallel"]["offload"]
-            yield Line(
-                f"{share:.0%} of the activations are copied to the host and back at {rate:g} GB/s "
-                "each way, beside the stage's work; where copies take longer, they set its time",
-                5,
-            )
-        yield Line(f"efficiency fitted on {found['fitted_on']}", 5)
-        if found["run"]:
-            yield name_line("run it: ", (found["run"], "try"))
+    yield Line(f"efficiency fitted on {costs['fitted_on']}", 5)
+    if costs["run"]:
+        yield name_line("run it: ", (costs["run"], "try"))
 
 
-def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
-    """A row for each stage: its layers, and times in ms where a cluster is given."""
+def _stage_blocks(stages: list[dict[str, Any]]) -> Iterator[Block]:
+    """Yield a table with a row for each stage: its layers, parameters, and known times in ms."""
     columns = {
         "stage": [str(row["stage"]) for row in stages],
         "layers": [str(row["layers"]) for row in stages],
@@ -232,8 +235,8 @@ def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
         yield f"{len(stages) - MOST_ROWS} more stages (--json has them)"
 
 
-def _show_devices(devices: list[dict[str, Any]], capacity: float | None) -> Iterator[Block]:
-    """A row for each device: its memory in GiB, and whether that exceeds a GPU's."""
+def _device_blocks(devices: list[dict[str, Any]], capacity: float | None) -> Iterator[Block]:
+    """Yield a table with a row for each device: its memory in GiB, marked if a GPU has less."""
     names = ["weights", "gradients", "optimizer", "activations", "work", "total"]
     names += ["host"] if "host_gib" in devices[0] else []
     over = [capacity is not None and row["total_gib"] > capacity for row in devices]
@@ -250,5 +253,3 @@ def _show_devices(devices: list[dict[str, Any]], capacity: float | None) -> Iter
         spare=spare,
         tone=lambda row, column: "bad" if over[row] else "",
     )
-    worst = max(devices, key=lambda row: row["total_gib"])
-    yield f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"

@@ -217,7 +217,7 @@ class Calibration(ShownProfile):
     """Measured costs of ops and messages, to be written as a profile."""
 
     def writers(self, output: ProfileOutput) -> Writers:
-        """Each file asked for: the profile, TOML."""
+        """Return the writer of each -o: the profile, TOML."""
         return [(target, partial(write, self.profile, target)) for target in output.output]
 
 

@@ -69,7 +69,7 @@ class ShownProfile(Answer[Request]):
     file: str | None
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.profile-summary/1``."""
+        """Return the object of schema ``ppsim.profile-summary/1``."""
         from ppsim.inputs.profile.text import summary
 
         held = asdict(self.profile)
@@ -140,7 +140,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
     differences: Differences  # settings, times, and rows of one profile only
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.profile-diff/1``."""
+        """Return the object of schema ``ppsim.profile-diff/1``."""
         before, after = self.request.before, self.request.after
         return {
             "schema": "ppsim.profile-diff/1",

@@ -155,7 +155,7 @@ class Written(Answer[ReadRequest]):
         return f"{self.request.files[0]} was written by ppsim{version} and holds no ops to show"
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.read/1`` for such a file."""
+        """Return the object of schema ``ppsim.read/1`` for such a file."""
         source, origin = self.request.files[0], self.origin
         return {
             "schema": SCHEMA,
@@ -200,7 +200,7 @@ class ObservedRun(Answer[ReadRequest]):
         return text
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.read/1``; medians are over the iterations ``kept``."""
+        """Return the object of schema ``ppsim.read/1``; medians are over iterations ``kept``."""
         from ppsim.engine.simple.terms import measure_terms
 
         observed, kept, schedule = self.run, self.kept, self.run.schedule
@@ -265,7 +265,7 @@ class Shape(Answer[ReadRequest]):
         )
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.read/1``, without a run's numbers."""
+        """Return the object of schema ``ppsim.read/1``, without a run's numbers."""
         source, command = self.request.files[0], self.command or None
         shape = _shape_object(self.schedule)
         return {
@@ -299,7 +299,7 @@ class Ranks(Answer[ReadRequest]):
         return f"{self._sizes()}, in the order {self.layout.rank_order}"
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.read/1`` for a flowchart of ranks."""
+        """Return the object of schema ``ppsim.read/1`` for a flowchart of ranks."""
         found = self.layout
         sizes = {"gpus": found.gpus, **found.sizes, "rank_order": found.rank_order}
         return {"schema": SCHEMA, "source": self.request.files[0], "format": "ranks", **sizes}

@@ -34,9 +34,7 @@ class Timers(Answer[Request]):
     timers: Sequence[Timer]
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.read/1`` for timers: times in ms, null where the log does
-        not tell.
-        """
+        """Return the object of schema ``ppsim.read/1`` for timers: times in ms, null if unknown."""
         rows = [
             {
                 "name": timer.name,

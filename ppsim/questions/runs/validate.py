@@ -307,11 +307,11 @@ class ValidatedJob(Answer[ValidateRequest]):
 
     @property
     def passed(self) -> bool:
-        """Whether the median error is within the tolerance."""
+        """True if the median error is within the tolerance."""
         return bool(self.json_object()["passed"])
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.validate/1``."""
+        """Return the object of schema ``ppsim.validate/1``."""
         from ppsim.real.validation.jobs import errors_object
 
         return errors_object(self.errors, self.request.tolerance)
@@ -330,7 +330,7 @@ class ValidatedJob(Answer[ValidateRequest]):
         yield from job_lines(self.run, self.json_object())
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Each file asked for: predicted above measured, of one replica."""
+        """Return the writer of each -o: predicted above measured, of one replica."""
         return _compare(self.request, _record_of(self.request, self.run)).writers(output)
 
 
@@ -356,7 +356,7 @@ class Validated(Answer[ValidateRequest]):
 
     @property
     def passed(self) -> bool:
-        """Whether the errors are within the tolerance."""
+        """True if the errors are within the tolerance."""
         return bool(self._value["passed"])
 
     @property
@@ -365,7 +365,7 @@ class Validated(Answer[ValidateRequest]):
         return UNDECIDED if self._value["lost_in_noise"] else int(not self.passed)
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.validate/1``."""
+        """Return the object of schema ``ppsim.validate/1``."""
         return self._value
 
     @property
@@ -391,7 +391,7 @@ class Validated(Answer[ValidateRequest]):
         return [(f"{first.run.name} predicted", first.best.compute), ("measured", first.measured)]
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Each file asked for: predicted above measured."""
+        """Return the writer of each -o: predicted above measured."""
         from ppsim.real.validation.overlay import names_of, save_overlay
         from ppsim.show.files.document import style_of
 
@@ -420,7 +420,7 @@ class Validated(Answer[ValidateRequest]):
 
     @property
     def is_irreplaceable(self) -> bool:
-        """Whether the runs were made for this answer."""
+        """True if the runs were made for this answer."""
         return not (self.request.source.from_record or self.request.source.trace)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,33 +29,32 @@ from ppsim.prices.build import (
     add_memory,
     build_costs,
     look_inside_costs,
-    queues_follow_costs,
 )
 from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.data_parallel.lengths import DealOptions, LengthOptions
 from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.parts.modelled import ModelledOptions, price_by_model
-from ppsim.prices.several import time_schedules
-from ppsim.prices.timing import time_ops
+from ppsim.prices.several import options_taken, time_schedules
 
 if TYPE_CHECKING:
-    from ppsim.analysis.break_even import BreakEven, Change, Side
     from ppsim.analysis.compare import Row
     from ppsim.core.costs import Costs
     from ppsim.core.timeline import Timeline
+    from ppsim.questions.across.break_even import Limit
+    from ppsim.questions.across.whatif import Run
     from ppsim.show.files.document import Document
     from ppsim.workload.plans.gains import Gain
 
-NAMED = 6  # schedules that a note names
-# the last columns to go on a narrow terminal
+NAMED = 6  # schedules that a note lists by name
+# columns that a narrow terminal leaves out last
 ESSENTIAL = ("period", "makespan", "bubble_rate", "peak_activations_share")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareRequest(Request):
-    """Compare schedules on the same devices; NAME:V sets the stages per device. The first is the
-    baseline.
+    """Compare schedules on the same devices; the first is the baseline. NAME:V has V stages per
+    device.
 
     \b
       ppsim compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8
@@ -68,7 +67,7 @@ class CompareRequest(Request):
         Need(
             ("tradeoff",),
             lambda g: g.writes(),
-            "{options} says what -o draws, and there is no -o",
+            "{options} needs -o FILE",
             "add -o FILE.svg",
         ),
     )
@@ -82,16 +81,16 @@ class CompareRequest(Request):
     dealing: DealOptions = group(DealOptions, "Lengths")
     output: FigureOptions = group(FigureOptions, "Output")
     cap: str | None = cap_option()
-    memory: bool = flag("--memory", help="Draw what the devices hold below each chart.")
+    memory: bool = flag("--memory", help="Draw the memory of the devices below each chart.")
     tradeoff: bool = flag(
         "--tradeoff",
-        help="Draw time against peak activations, with the Pareto front, not charts.",
+        help="Draw time against peak activations, with the Pareto front, instead of charts.",
         common=True,
     )
     face: FaceOptions = group(FaceOptions, "Output")
 
     def check(self) -> None:
-        """Refuse a format that cannot show several schedules before anything is timed."""
+        """Raise InputError for a format that cannot show several schedules."""
         from ppsim.show.files.document import abilities_of
         from ppsim.show.files.tradeoff import check_suffix
 
@@ -100,23 +99,24 @@ class CompareRequest(Request):
                 check_suffix(suffix)
             elif abilities_of(suffix).one_schedule:
                 raise InputError(
-                    f"{suffix} holds one schedule, and a comparison has several",
+                    f"{suffix} contains one schedule, and a comparison has several",
                     "write each with ppsim run",
                 )
 
 
 def compare(schedules: Sequence[str], **options: Any) -> Comparison:
-    """Time schedules on the same devices, in the unit of the costs (t_F by default); ``options`` as
-    ``ppsim compare`` takes them, by name.
+    """Time schedules on the same devices, in the unit of the costs (t_F by default).
+
+    ``options`` are the options of ``ppsim compare`` by name.
 
     Raises:
-        InputError: an option that is refused, or no schedule that takes the shape.
+        InputError: an option is refused, or no schedule supports the shape.
     """
     return answer(ask(CompareRequest, {"names": schedules} | options))
 
 
 def answer(request: CompareRequest) -> Comparison:
-    """Answer the request: time the schedules on the same devices."""
+    """Time the schedules of the request."""
     costs, network = price_by_model(
         request.costs, request.network, request.modelled, request.lengths.mbs
     )
@@ -131,30 +131,30 @@ def answer(request: CompareRequest) -> Comparison:
 
 @dataclass(frozen=True)
 class Comparison(Answer[CompareRequest]):
-    """Schedules on the same devices, those that take the shape timed.
+    """Schedules on the same devices.
 
     Attributes:
-        rows: one per schedule, in the order asked for.
+        rows: a row for each schedule in the given order; without times if the shape is refused.
     """
 
     rows: tuple[Row, ...]
 
     @property
     def timelines(self) -> list[Timeline]:
-        """Those of the schedules that take the shape."""
+        """The timelines of the schedules that support the shape."""
         return [row.timeline for row in self.rows if row.timeline]
 
     @cached_property
     def costs(self) -> list[Costs]:
         """The costs of each timeline."""
         return [
-            build_costs(each.schedule, self.request.costs, self.request.network)
-            for each in self.timelines
+            build_costs(timeline.schedule, self.request.costs, self.request.network)
+            for timeline in self.timelines
         ]
 
     @cached_property
     def steps(self) -> dict[str, float]:
-        """Seconds of a whole step of each schedule that takes the shape; empty without a model."""
+        """The seconds of a whole step of each timed schedule, by name; empty without a model."""
         modelled = self.request.costs.modelled
         if modelled is None:
             return {}
@@ -169,7 +169,7 @@ class Comparison(Answer[CompareRequest]):
 
     @cached_property
     def gains(self) -> dict[str, Gain]:
-        """The gain of each step over the baseline's, with its range; empty without a model."""
+        """The gain of each step over the baseline's, by name; empty without a model."""
         if not self.steps:
             return {}
         from ppsim.workload.plans.gains import gain_of
@@ -188,7 +188,7 @@ class Comparison(Answer[CompareRequest]):
 
     @cached_property
     def limits(self) -> Limits:
-        """Up to which times of ops and messages each schedule is faster than the baseline."""
+        """The times of ops and messages up to which schedules are faster than the baseline."""
         return find_limits(self)
 
     @cached_property
@@ -198,11 +198,11 @@ class Comparison(Answer[CompareRequest]):
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """The schedules as rows of numbers; one that does not apply has a reason."""
+        """The schedules as rows of numbers; one that refuses the shape has the reason."""
         return list(self.to_json()["schedules"])
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.compare/1``."""
+        """Return the object of schema ``ppsim.compare/1``."""
         from ppsim.analysis.compare import compare_object
 
         capped = {"cap": self.request.cap, "fits": self._any_fits} if self.request.cap else {}
@@ -219,12 +219,10 @@ class Comparison(Answer[CompareRequest]):
         return any(row.fits for row in self.rows)
 
     def error_after_output(self) -> PpsimError | None:
-        """The error where no schedule fits, with the least cap that admits one."""
-        return (
-            None
-            if self._any_fits
-            else fits_none(self.request.cap or "", [r.excess for r in self.rows])
-        )
+        """The error that no schedule fits the cap, with the least cap that one fits; else None."""
+        if self._any_fits:
+            return None
+        return fits_none(self.request.cap or "", [row.excess for row in self.rows])
 
     @property
     def verdict(self) -> str:
@@ -235,11 +233,11 @@ class Comparison(Answer[CompareRequest]):
 
     @property
     def tone(self) -> str:
-        """The tone of a fault where nothing fits the cap."""
+        """The tone of a fault if nothing fits the cap."""
         return "name" if self._any_fits else "fault"
 
     def blocks(self) -> Iterator[Block]:
-        """The table of all schedules."""
+        """The table of all schedules, and the times up to which one is faster than the first."""
         yield ""
         yield from self._table()
         if lines := list(self.limits.lines()):
@@ -247,11 +245,11 @@ class Comparison(Answer[CompareRequest]):
             yield from map(Line, lines)
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
-        """The schedules that take the shape."""
+        """The timelines of the schedules that support the shape."""
         return [(row.name, row.timeline) for row in self.rows if row.timeline]
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for: charts one above the other, or time against memory."""
+        """Return the writer of each -o: charts one above the other, or time against memory."""
         if self.request.tradeoff:
             from ppsim.analysis.tradeoff import Point
 
@@ -276,6 +274,7 @@ class Comparison(Answer[CompareRequest]):
         )
 
     def _complete(self, document: Document, suffix: str) -> Document:
+        """Add rounds, messages, segments, sentences and memory, as far as a format shows them."""
         rounds = tuple(row.metrics.round for row in self.rows if row.metrics)
         if any(rounds):
             document = replace(document, rounds=rounds)
@@ -294,137 +293,141 @@ class Comparison(Answer[CompareRequest]):
 
                 document = replace(document, below=lines_of_page(lines))
             document = make_editable(document, self.costs, self.typed_options)
-        return (
-            add_memory(document, self.costs, self.request.costs, asked=True)
-            if self.request.memory
-            else document
-        )
+        if self.request.memory:
+            return add_memory(document, self.costs, self.request.costs, asked=True)
+        return document
 
     def _table(self) -> Iterator[Block]:
-        from ppsim.analysis.compare import compared_times, mark_front
-
-        rows = self.rows
-        timed = [r for r in rows if r.timeline]
-        first, unit = timed[0], self.timelines[0].unit
-        times, base = compared_times(rows), compared_times(timed)[0]
+        """The table of all schedules, and lines on its columns and on refused schedules."""
+        timed = [row for row in self.rows if row.timeline]
         columns = [
             column
             for column in columns_of("compare")
-            if any(r.metrics and column.applies(r.metrics) for r in timed)
+            if any(row.metrics and column.applies(row.metrics) for row in timed)
         ]
+        cap = read_cap(self.request.cap) if self.request.cap else None
+        unit, versus = self.timelines[0].unit, self._versus_headings(timed[0])
         headings = ["schedule\n"]
         for column in columns:
             headings.append(column.narrow.format(unit=unit))
             if column.key == "makespan":
-                headings += self._comparing(first)
-        cap = read_cap(self.request.cap) if self.request.cap else None
-        headings += ["over\ncap"] if cap else []
-        cells = [
-            [
-                r.name,
-                *_cells(r, self._compared(r, first, time, base), "*" if best else " ", columns),
-                *([_excess(r, cap)] if cap else []),
-            ]
-            for r, time, best in zip(rows, times, mark_front(rows), strict=True)
-        ]
+                headings += versus
+        if cap:
+            headings.append("over\ncap")
+        cells = self._cells(columns, cap)
         spare = [
             column.narrow.format(unit=unit) for column in columns if column.key not in ESSENTIAL
         ]
-        spare += self._comparing(first)[:1]
-        fastest = min((r.makespan for r in timed if r.fits), default=None)
+        yield Table(headings, cells, spare=spare + versus[:1], tone=self._tone_of(headings, cells))
+        yield from self._table_notes(cap)
+
+    def _cells(self, columns: Sequence[Column], cap: Cap | None) -> list[list[str]]:
+        """The cells of the table: a row for each schedule."""
+        from ppsim.analysis.compare import compared_times, mark_front
+
+        rows = self.rows
+        timed = [row for row in rows if row.timeline]
+        base = compared_times(timed)[0]
+        cells = []
+        for row, time, is_best in zip(rows, compared_times(rows), mark_front(rows), strict=True):
+            versus = self._versus_cells(row, timed[0], time, base)
+            row_cells = [row.name, *_cells(row, versus, "*" if is_best else " ", columns)]
+            cells.append([*row_cells, _excess(row, cap)] if cap else row_cells)
+        return cells
+
+    def _tone_of(self, headings: list[str], cells: list[list[str]]) -> Callable[[int, int], str]:
+        """Return the function that gives each cell of the table its tone."""
+        rows = self.rows
+        fastest = min((row.makespan for row in rows if row.timeline and row.fits), default=None)
 
         def tone(row: int, column: int) -> str:
             if column == 0:
                 return "name"
-            best = headings[column].startswith("makespan") and rows[row].makespan == fastest
-            if headings[column].startswith("over") and rows[row].timeline:
+            if not rows[row].timeline:
+                return "quiet"
+            if headings[column].startswith("over"):
                 return "good" if rows[row].fits else "bad"
-            return (
-                "good"
-                if best or cells[row][column].endswith("*")
-                else "quiet"
-                if not rows[row].timeline
-                else ""
-            )
+            is_fastest = headings[column].startswith("makespan") and rows[row].makespan == fastest
+            return "good" if is_fastest or cells[row][column].endswith("*") else ""
 
-        yield Table(headings, cells, spare=spare, tone=tone)
+        return tone
+
+    def _table_notes(self, cap: Cap | None) -> Iterator[Block]:
+        """Lines on the units and marks of the table, and on schedules that refuse the shape."""
         yield Line(
             "peak act. counts microbatches of a device's 1/P share of the model; * nothing is "
             "faster with less"
         )
-        yield from map(Line, counts_lines(each.schedule for each in self.timelines))
+        schedules = [timeline.schedule for timeline in self.timelines]
+        yield from map(Line, counts_lines(schedules))
         if cap:
             amount = cap.describe(self.request.costs) + (" a device" if cap.in_bytes else "")
-            yield Line(f"cap {amount}; - within it, * of those within it")
+            yield Line(f"cap {amount}; - is within it, and * compares only schedules within it")
             if self.request.lengths.lengths is not None:
-                yield Line("memory goes by the tokens of each microbatch")
-        yield from recomputed(each.schedule for each in self.timelines)
-        yield from (Line(f"{r.name} does not apply: {r.reason}") for r in rows if r.reason)
+                yield Line("memory is in proportion to the tokens of each microbatch")
+        yield from recomputed(schedules)
+        yield from (
+            Line(f"{row.name} does not apply: {row.reason}") for row in self.rows if row.reason
+        )
 
     def _gain_lines(self) -> Iterator[str]:
-        """A sentence for the step of each schedule of a model, and its gain."""
+        """Sentences on the step of each schedule, and its gain over the baseline's."""
         for name, seconds in self.steps.items():
             gain = self.gains.get(name)
-            beside = f", {gain.text} over {gain.baseline}" if gain else ""
-            yield f"{name} takes {format_number(seconds)} s a step{beside}"
+            over = f", {gain.text} over {gain.baseline}" if gain else ""
+            yield f"{name} takes {format_number(seconds)} s a step{over}"
 
-    def _comparing(self, first: Row) -> list[str]:
-        """The headings of how times compare with the first schedule's."""
+    def _versus_headings(self, first: Row) -> list[str]:
+        """The headings of the columns that compare times with the first schedule's."""
         if self.steps:
             return ["step\ns", f"gain over\n{first.name}"]
         return [f"vs\n{first.name}"]
 
-    def _compared(self, r: Row, first: Row, time: float, base: float) -> list[str]:
-        """How the time of a schedule compares with the first's: its makespan, a round without
-        end, or a whole step.
-        """
+    def _versus_cells(self, row: Row, first: Row, time: float, base: float) -> list[str]:
+        """The cells that compare a time with the first schedule's: step, makespan or period."""
         if self.steps:
-            step = format_number(self.steps[r.name]) if r.name in self.steps else "-"
-            gain = self.gains[r.name].text if r.name in self.gains else "-"
-            return [step, "baseline" if r is first else gain]
+            step = format_number(self.steps[row.name]) if row.name in self.steps else "-"
+            gain = self.gains[row.name].text if row.name in self.gains else "-"
+            return [step, "baseline" if row is first else gain]
         change = "-"
-        if r.metrics and base:
+        if row.metrics and base:
             change = format_change(time / base - 1)
-        return ["baseline" if r is first else change]
+        return ["baseline" if row is first else change]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Up to which times schedules are faster than the baseline.
+    """The break-evens of schedules: times up to which they are faster than the baseline.
 
     Attributes:
         base: the name of the baseline.
-        break_evens: the name of a schedule and a break-even.
-        omitted: schedules whose break-evens were not searched, as that takes long.
-        kept: schedules whose queues ``run`` makes again at other costs, and that keep them here.
+        break_evens: pairs of a schedule's name and a break-even.
+        omitted: schedules whose break-evens were not searched, because that takes long.
     """
 
     base: str
-    break_evens: tuple[tuple[str, BreakEven], ...]
+    break_evens: tuple[tuple[str, Limit], ...]
     omitted: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """A sentence for each whose times are near the present ones."""
+        """Yield a sentence for each break-even near the present times, and on omitted schedules."""
         for name, limit in self.break_evens:
-            if sentence := limit.text(name, self.base):
-                is_kept = name in self.kept or self.base in self.kept
-                yield sentence + ", queues in this order" * is_kept
+            if sentence := limit.found.text(name, self.base):
+                yield sentence + ", queues in this order" * limit.is_kept
         if self.omitted:
-            several = f"{', '.join(self.omitted[:NAMED])}" + ", ..." * (len(self.omitted) > NAMED)
-            yield f"up to which times {several} would be faster takes long to find at this size"
+            names = ", ".join(self.omitted[:NAMED]) + ", ..." * (len(self.omitted) > NAMED)
+            yield f"the break-evens of {names} take long to find at this size"
 
     def to_json(self, name: str) -> list[dict[str, Any]]:
-        """The objects of one schedule."""
-        return [asdict(limit) for other, limit in self.break_evens if other == name]
+        """Return the break-evens of one schedule."""
+        return [asdict(limit.found) for other, limit in self.break_evens if other == name]
 
 
 def find_limits(found: Comparison) -> Limits:
-    """Find the break-evens of each schedule with the baseline, the first ones as far as a budget of
-    simulated ops goes.
+    """Return the break-evens of schedules with the baseline, within a budget of simulated ops.
 
-    There are none of several replicas, of sequences of different lengths, and of schedules that go
-    round, whose time is a period.
+    None are searched for several replicas, for sequences of different lengths, and for schedules
+    that repeat, whose time is a period.
     """
     request = found.request
     timed = [row for row in found.rows if row.timeline and row.metrics]
@@ -433,61 +436,59 @@ def find_limits(found: Comparison) -> Limits:
         return Limits(base, ())
     if any(row.metrics and row.metrics.round for row in timed):
         return Limits(base, ())
-    from ppsim.analysis.break_even import BUDGET, MESSAGE, SPLIT, break_evens, price_of
+    from ppsim.analysis.break_even import BUDGET, MESSAGE, SPLIT
+    from ppsim.questions.across.break_even import Pairs
 
-    sides = [_side_of(found, row, costs) for row, costs in zip(timed, found.costs, strict=True)]
     messages = request.network.cluster is None or bool(found.steps)
     of = (SPLIT, MESSAGE) if messages else (SPLIT,)
-    limits: list[tuple[str, BreakEven]] = []
-    left: list[str] = []
+    pairs = Pairs(_run_of(found, timed[0]), _outside_pipeline(found, timed[0]))
+    limits: list[tuple[str, Limit]] = []
+    omitted: list[str] = []
     spent = 0
-    for row, side in zip(timed[1:], sides[1:], strict=True):
-        spent += price_of(sides[0].schedule, side.schedule)
+    for row in timed[1:]:
+        rival = _run_of(found, row)
+        spent += pairs.price(rival)
         if spent > BUDGET:
-            left.append(row.name)
+            omitted.append(row.name)
             continue
-        limits += ((row.name, each) for each in break_evens(sides[0], side, of=of))
-    asked = ask_costs(request.costs, request.network)
-    kept = tuple(row.name for row in timed if queues_follow_costs(row.name, asked))
-    return Limits(base, tuple(limits), tuple(left), kept)
+        outside = _outside_pipeline(found, row)
+        limits += ((row.name, limit) for limit in pairs.find(rival, of, outside))
+    return Limits(base, tuple(limits), tuple(omitted))
 
 
-def _side_of(found: Comparison, row: Row, costs: Costs) -> Side:
-    """Return a schedule that keeps its queues, timed as in the table; of a model in whole steps."""
-    import numpy as np
-
-    from ppsim.analysis.break_even import Side
+def _run_of(found: Comparison, row: Row) -> Run:
+    """Return the run of a schedule in the table."""
+    from ppsim.questions.across.whatif import Run
 
     assert row.timeline
-    schedule, request = row.timeline.schedule, found.request
-    beside = found.steps[row.name] * 1e3 - row.makespan if found.steps else 0.0
-
-    # every rival is compared with the baseline at the same times of messages
-    makespans: dict[tuple[bytes, bytes], float] = {}
-
-    def time(change: Change) -> float:
-        changed = change(costs)
-        key = np.asarray(changed.comm).tobytes(), changed.time.tobytes()
-        if key not in makespans:
-            timeline, _ = time_ops(schedule, changed, request.network, request.costs.links)
-            makespans[key] = timeline.makespan
-        return makespans[key] + beside
-
-    return Side(schedule, costs, time)
+    request, schedule = found.request, row.timeline.schedule
+    shape = replace(
+        options_taken(row.name, request.shape),
+        stages=schedule.n_stages,
+        devices=schedule.n_devices,
+        chunks=None,
+        microbatches=schedule.whole_microbatches,
+    )
+    return Run(row.name, shape, request.costs, request.network, schedule)
 
 
-def _excess(r: Row, cap: Cap) -> str:
-    """The memory above the cap, or a dash where the schedule fits."""
-    return "-" if r.excess is None or r.fits else f"+{cap.write(r.excess)}"
+def _outside_pipeline(found: Comparison, row: Row) -> float:
+    """Return the time of a model's step outside the pipeline, in the unit of the costs."""
+    return found.steps[row.name] * 1e3 - row.makespan if found.steps else 0.0
 
 
-def _cells(r: Row, compared: Sequence[str], mark: str, columns: Sequence[Column]) -> Iterator[str]:
-    """The numbers of one schedule, how its time compares with the first's, and the mark of the
-    front at its peak.
+def _excess(row: Row, cap: Cap) -> str:
+    """Return the memory above the cap as text; a dash if the schedule fits."""
+    return "-" if row.excess is None or row.fits else f"+{cap.write(row.excess)}"
+
+
+def _cells(row: Row, versus: Sequence[str], mark: str, columns: Sequence[Column]) -> Iterator[str]:
+    """Yield the cells of a schedule: its numbers, after the makespan those of ``versus``, and the
+    ``mark`` of the front at its peak.
     """
     for column in columns:
-        applies = r.metrics is not None and column.applies(r.metrics)
-        text = column.text(r.value(column)) if applies else "-"
+        applies = row.metrics is not None and column.applies(row.metrics)
+        text = column.text(row.value(column)) if applies else "-"
         yield text + mark if applies and column.key == "peak_activations_share" else text
         if column.key == "makespan":
-            yield from compared
+            yield from versus

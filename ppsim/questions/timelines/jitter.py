@@ -32,6 +32,7 @@ from ppsim.prices.build import build_costs
 from ppsim.prices.data_parallel.lengths import (
     OF_ONE_STEP,
     LengthOptions,
+    Load,
     find_load,
     law_of,
     shares_of,
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     Runs = dict[str, tuple[Schedule, Costs]]
     Alone = Mapping[str, Sequence[Sampled]]
 
-APART = 1_000_003  # between the seeds of replicas
+SEED_STEP = 1_000_003  # difference of the seeds of two replicas
 MOST_COUNT = 10**9  # more devices or links than any run has
 
 
@@ -67,27 +68,28 @@ class NoiseOptions:
     cv: float = common(
         "--cv",
         default=0.05,
-        help="Noise of each op, copy, collective and message: deviation over mean. What runs on "
-        "all devices has a draw "
-        "for each: the slowest decides.",
+        help="Noise of each op, copy, collective and message: standard deviation over mean. An op "
+        "on all devices takes the longest of one draw for each.",
     )
     slow_devices: int = common(
         "--slow-devices",
         type=click.IntRange(0, MOST_COUNT),
         default=0,
-        help="Devices, picked at random, that are slow.",
+        help="Number of slow devices, picked at random.",
     )
     slowdown: float = common(
-        "--slowdown", default=1.5, help="How many times slower they compute; they copy as fast."
+        "--slowdown",
+        default=1.5,
+        help="Factor of the compute times of slow devices; copies take as long.",
     )
     slow_links: int = common(
         "--slow-links",
         type=click.IntRange(0, MOST_COUNT),
         default=0,
-        help="Links, picked at random, that are slow.",
+        help="Number of slow links, picked at random.",
     )
     link_slowdown: float = common(
-        "--link-slowdown", default=4.0, help="How many times longer they take."
+        "--link-slowdown", default=4.0, help="Factor of the message times on slow links."
     )
 
 
@@ -95,10 +97,10 @@ class NoiseOptions:
 class JitterRequest(Request):
     """Time schedules many times on uneven hardware; NAME:V sets the stages per device.
 
-    All schedules get the same slow devices and links. The first line says how far the ranking can
-    be trusted. -o draws how the makespans spread (svg, png, pdf, html). With --lengths each sample
-    is a step of all replicas, whose lengths are drawn again where they are of a distribution; a
-    second table has the spread by lengths alone and by noise alone.
+    All schedules get the same slow devices and links. The first line says how often the ranking
+    holds. -o draws the distributions of makespans (svg, png, pdf, html). With --lengths each sample
+    is a step of all replicas, with new lengths if they are of a distribution; a second table has
+    the spread by lengths alone and by noise alone.
 
     \b
       ppsim jitter 1f1b zb-1p interleaved:2 --devices 8 --mb 32
@@ -112,13 +114,13 @@ class JitterRequest(Request):
         Need(
             ("cp_of",),
             lambda g: bool(g["lengths"]),
-            "{options} is of steps with lengths here",
+            "{options} needs --lengths",
             "add --lengths FILE",
         ),
         Need(
             ("dask", "results"),
             lambda g: not g["lengths"],
-            "{options} spreads samples of noise, and with --lengths they are drawn here",
+            "{options} distributes samples of noise, and --lengths draws them in this process",
             "leave it out",
         ),
         Need(
@@ -136,7 +138,7 @@ class JitterRequest(Request):
         Need(
             ("cluster",),
             lambda g: bool(g["model"]),
-            "{options} is of a model here, and there is none",
+            "{options} needs --model in jitter",
             "add --model NAME",
         ),
     )
@@ -162,7 +164,7 @@ class JitterRequest(Request):
     face: FaceOptions = group(FaceOptions, "Output")
 
     def check(self) -> None:
-        """Refuse a format that no shapes are drawn in before anything is timed."""
+        """Raise InputError for a format that cannot show distributions."""
         from ppsim.show.files.chart import check_chart
 
         for _, suffix in find_targets(self.output):
@@ -170,72 +172,82 @@ class JitterRequest(Request):
 
 
 def jitter(schedules: Sequence[str], **options: Any) -> Jitter:
-    """Time schedules many times on uneven hardware, in the unit of the costs; ``options`` as
-    ``ppsim jitter`` takes them, by name.
+    """Time schedules many times on uneven hardware, in the unit of the costs.
+
+    ``options`` are the options of ``ppsim jitter`` by name.
 
     Raises:
-        InputError: an option that is refused, or no schedule that takes the shape.
+        InputError: an option is refused, or no schedule supports the shape.
     """
     return answer(ask(JitterRequest, {"names": schedules} | options))
 
 
 def answer(request: JitterRequest) -> Jitter:
-    """Answer the request: sample makespans under noise."""
+    """Sample the makespans of schedules under noise."""
     import numpy as np
 
     from ppsim.analysis.jitter import Noise
-    from ppsim.analysis.jitter import jitter as draw
 
     network = NetworkOptions(cluster=request.cluster)
     costs, _ = price_by_model(request.costs, network, request.modelled, request.lengths.mbs)
     request = replace(request, costs=costs)
-    uneven, samples, seed = request.uneven, request.samples, request.seed
     rows = time_schedules(request.schedules.specs, request.shape, costs)
-    runs = {
-        r.name: (r.timeline.schedule, build_costs(r.timeline.schedule, costs))
-        for r in rows
-        if r.timeline
-    }
-    if uneven.slow_links and not any(np.any(prices.comm) for _, prices in runs.values()):
+    timed = [(row.name, row.timeline.schedule) for row in rows if row.timeline]
+    runs = {name: (schedule, build_costs(schedule, costs)) for name, schedule in timed}
+    has_messages = any(np.any(prices.comm) for _, prices in runs.values())
+    if request.uneven.slow_links and not has_messages:
         raise InputError(
             "--slow-links needs messages that take time", "add --comm 0.1, or --profile FILE"
         )
-    noise = Noise(**asdict(uneven))
-
-    def sample(runs: dict[str, tuple[Schedule, Costs]], seed: int, report: Report) -> list[Sampled]:
-        if request.tasks.dask or request.tasks.results:
-            kept_for = [
-                asdict(noise),
-                samples,
-                seed,
-                {name: digest(*run) for name, run in runs.items()},
-            ]
-            return draw(
-                runs, noise, samples, seed, run=partial(_draw, request.tasks, kept_for, report)
-            )
-        return draw(runs, noise, samples, seed, report)
-
+    noise = Noise(**asdict(request.uneven))
     alone: Alone = {}
     with progress() as report:
         if request.lengths.lengths is not None:
             sampled, alone = _sample_lengths(request, runs, noise, report)
         elif request.replica_options.replicas is None:
-            sampled = sample(runs, seed, report)
+            sampled = _sample(request, runs, noise, request.seed, report)
         else:
-            for schedule, _ in runs.values():
-                refuse_rounds(schedule, AFTER_ONE_STEP)
-            each = enumerate(_replicas(runs, request.replica_options.replicas, costs))
-            sampled = _slowest([sample(own, seed + APART * r, report) for r, own in each])
+            sampled = _sample_replicas(request, runs, noise, report)
     refused = tuple(row for row in rows if not row.timeline)
     inputs = inputs_of(TypedOptions.from_request(request), next(iter(runs.values()))[1])
     reduction = request.replica_options.t_reduce
     if reduction and request.replica_options.replicas is None and not alone:
-        raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
+        raise InputError("--t-reduce needs several replicas", "add --replicas 8")
     sampled = [_add_reduction(each, reduction) for each in sampled]
     alone = {
-        what: [_add_reduction(each, reduction) for each in rows] for what, rows in alone.items()
+        cause: [_add_reduction(each, reduction) for each in rows] for cause, rows in alone.items()
     }
     return Jitter(request, tuple(sampled), noise, refused, inputs, alone)
+
+
+def _sample(
+    request: JitterRequest, runs: Runs, noise: Noise, seed: int, report: Report
+) -> list[Sampled]:
+    """Draw the samples of one replica: in this process, or as tasks if options ask for them."""
+    from ppsim.analysis.jitter import jitter
+
+    samples, tasks = request.samples, request.tasks
+    if not (tasks.dask or tasks.results):
+        return jitter(runs, noise, samples, seed, report)
+    digests = {name: digest(*run) for name, run in runs.items()}
+    valid_for = [asdict(noise), samples, seed, digests]
+    return jitter(runs, noise, samples, seed, run=partial(_draw, tasks, valid_for, report))
+
+
+def _sample_replicas(
+    request: JitterRequest, runs: Runs, noise: Noise, report: Report
+) -> list[Sampled]:
+    """Draw the samples of every replica, and return the slowest of each."""
+    for schedule, _ in runs.values():
+        refuse_rounds(schedule, AFTER_ONE_STEP)
+    replicas = request.replica_options.replicas
+    assert replicas is not None
+    return _slowest(
+        [
+            _sample(request, of_replica, noise, request.seed + SEED_STEP * r, report)
+            for r, of_replica in enumerate(_replica_runs(runs, replicas, request.costs))
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -244,10 +256,10 @@ class Jitter(Answer[JitterRequest]):
 
     Attributes:
         sampled: the makespans of each schedule.
-        noise: how uneven the hardware was.
-        refused: the schedules that do not take the shape.
-        inputs: how to make the answer again.
-        alone: the makespans of each schedule with ``lengths`` alone and with ``noise`` alone; empty
+        noise: the noise of the hardware.
+        refused: the schedules that refuse the shape.
+        inputs: the command, version and settings that repeat the answer.
+        alone: the makespans of each schedule by ``lengths`` alone and by ``noise`` alone; empty
             without lengths.
     """
 
@@ -263,12 +275,12 @@ class Jitter(Answer[JitterRequest]):
         return list(self.json_object()["schedules"])
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.jitter/1``."""
+        """Return the object of schema ``ppsim.jitter/1``."""
         from ppsim.analysis.jitter import jitter_object, spread_object
 
         found = jitter_object(self.sampled, self.noise, self.request.seed, self.inputs)
         for at, row in enumerate(found["schedules"] if self.alone else ()):
-            row["alone"] = {what: spread_object(each[at]) for what, each in self.alone.items()}
+            row["alone"] = {cause: spread_object(each[at]) for cause, each in self.alone.items()}
             row["deviation"] = spread_object(self.sampled[at])["deviation"]
         return found | {
             "refused": [{"name": row.name, "reason": row.reason} for row in self.refused]
@@ -276,7 +288,7 @@ class Jitter(Answer[JitterRequest]):
 
     @property
     def verdict(self) -> str:
-        """The most reliable schedule, with its spread."""
+        """The schedule with the least median, its spread, and how often the order holds."""
         sampled = self.sampled
         count = f"{len(sampled[0].makespans):,} samples"
         best = min(sampled, key=lambda s: s.percentile(50))
@@ -296,7 +308,7 @@ class Jitter(Answer[JitterRequest]):
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The table of percentiles."""
+        """The table of percentiles; with lengths, also the table of causes."""
         yield ""
         yield self._table()
         if self.alone:
@@ -305,7 +317,7 @@ class Jitter(Answer[JitterRequest]):
         yield from (Line(f"{row.name} does not apply: {row.reason}") for row in self.refused)
 
     def bars(self) -> Bars:
-        """The middle 98% of each schedule's makespans, with a mark at the median."""
+        """The middle 98% of each schedule's makespans as bars, with a mark at the median."""
         from ppsim.show.drawing.card_bars import Bar, Bars
 
         def bar(each: Sampled) -> Bar:
@@ -317,7 +329,9 @@ class Jitter(Answer[JitterRequest]):
         return Bars(title, [bar(each) for each in self.sampled])
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Each file asked for: the shapes of spread as a picture, or with the table as a page."""
+        """Return the writer of each -o: the distributions as a picture, or with the table as a
+        page.
+        """
         from ppsim.show.drawing.trust import draw_spread
         from ppsim.show.files.chart import save_chart
 
@@ -335,7 +349,7 @@ class Jitter(Answer[JitterRequest]):
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
 
     def _drawn(self) -> list[Sampled]:
-        """The samples of a picture: each schedule, and below it lengths alone and noise alone."""
+        """The samples to draw: of each schedule, and below it by lengths alone and noise alone."""
         drawn: list[Sampled] = []
         for at, each in enumerate(self.sampled):
             parts = [
@@ -346,7 +360,7 @@ class Jitter(Answer[JitterRequest]):
         return drawn
 
     def _table_of_causes(self) -> Table:
-        """The spread of steps by lengths, by noise and by both."""
+        """The table of the spread of steps by lengths, by noise, and by both."""
         from ppsim.analysis.jitter import PERCENTILES, spread_object
 
         unit = self.sampled[0].unit
@@ -361,6 +375,7 @@ class Jitter(Answer[JitterRequest]):
         return Table(headings, rows)
 
     def _table(self) -> Table:
+        """The table of percentiles, and of the share in which each schedule is the fastest."""
         from ppsim.analysis.jitter import PERCENTILES, count_wins
 
         unit = self.sampled[0].unit
@@ -377,128 +392,159 @@ class Jitter(Answer[JitterRequest]):
             rows.append([s.name, format_number(s.without_noise), *times, late, format_share(share)])
 
         def tone(row: int, column: int) -> str:
-            return (
-                ("" if wins[row] < max(wins) or headings[column] != "fastest\nin" else "good")
-                if column
-                else "name"
-            )
+            if column == 0:
+                return "name"
+            is_best = headings[column] == "fastest\nin" and wins[row] == max(wins)
+            return "good" if is_best else ""
 
         return Table(headings, rows, spare=["p99 over\nno noise", f"p95\n{unit}"], tone=tone)
 
 
-def _replicas(runs: Runs, replicas: Replicas, costs: CostOptions) -> Iterator[Runs]:
-    """Yield the runs of each replica, with the costs of its ops."""
-    for each in zip(*(replicas.costs(*run, costs) for run in runs.values()), strict=True):
+def _replica_runs(runs: Runs, replicas: Replicas, costs: CostOptions) -> Iterator[Runs]:
+    """Yield the runs of each replica, with the costs of that replica."""
+    costs_by_run = (replicas.costs(*run, costs) for run in runs.values())
+    for costs_of_replica in zip(*costs_by_run, strict=True):
         yield {
-            name: (schedule, own)
-            for (name, (schedule, _)), own in zip(runs.items(), each, strict=True)
+            name: (schedule, prices)
+            for (name, (schedule, _)), prices in zip(runs.items(), costs_of_replica, strict=True)
         }
 
 
 def _sample_lengths(
     request: JitterRequest, runs: Runs, noise: Noise, report: Report
 ) -> tuple[list[Sampled], Alone]:
-    """Draw steps of all replicas with lengths and noise, with lengths alone and with noise alone.
+    """Draw steps of all replicas, and return the slowest replica of each step.
 
-    Lengths of a distribution are drawn again in each step; those of a file are the same in all.
+    Returned are the samples by lengths and noise, and by cause those of lengths alone and of noise
+    alone. Lengths of a distribution are drawn again for each step; lengths of a file are the same
+    in all.
     """
-    import numpy as np
-
-    from ppsim.analysis.jitter import Noise
-    from ppsim.analysis.jitter import jitter as draw
     from ppsim.inputs.profile.lengths import draw_factors, is_distribution
 
-    costs, lengths, samples = request.costs, request.lengths, request.samples
+    costs, lengths, count = request.costs, request.lengths, request.replica_options.count
     schedules = [schedule for schedule, _ in runs.values()]
     for schedule in schedules:
         refuse_rounds(schedule, OF_ONE_STEP)
-    if len({each.whole_microbatches for each in schedules}) > 1:
+    if len({schedule.whole_microbatches for schedule in schedules}) > 1:
         raise InputError(
             "--lengths is for one number of microbatches, and these schedules have several",
             "--mb 8",
         )
     text, law = str(lengths.lengths), law_of(costs)
-    shares = shares_of(lengths, schedules[0], request.replica_options.count)
-    drawn, quiet = is_distribution(text), Noise(cv=0.0)
-    if drawn and lengths.cp_of is not None:
+    shares = shares_of(lengths, schedules[0], count)
+    is_drawn = is_distribution(text)
+    if is_drawn and lengths.cp_of is not None:
         raise InputError(
-            "--cp-of is of the microbatches of a file, and each sample draws others",
+            "--cp-of is for the microbatches of a file, and each sample draws others",
             "--lengths FILE",
         )
-    load = None if drawn else find_load(lengths, schedules[0], request.replica_options.count, costs)
+    load = None if is_drawn else find_load(lengths, schedules[0], count, costs)
     replicas = request.replica_options.replicas or Replicas(load.n_replicas if load else 1, ())
-    factors = replicas.factors(schedules[0].n_devices)
-    found: dict[str, list[list[Sampled]]] = {"lengths": [], "noise": [], "both": []}
-
-    def part(own: Runs, noise: Noise, r: int, step: Floats | None = None) -> list[Sampled]:
-        return draw(own, noise, samples, request.seed + APART * r, report, factors=step)
-
-    for r, row in enumerate(factors):
-        slow = {
-            name: (schedule, _slowed_costs(prices, row))
+    by_cause: dict[str, list[list[Sampled]]] = {"lengths": [], "noise": [], "both": []}
+    for r, slowdowns in enumerate(replicas.factors(schedules[0].n_devices)):
+        slowed = {
+            name: (schedule, _slowed_costs(prices, slowdowns))
             for name, (schedule, prices) in runs.items()
         }
+        sample = partial(_sample_steps, request, r, report)
         if load is None:
-            step = draw_factors(text, shares, law, r, samples, padded=lengths.padded)
-            found["lengths"].append(part(slow, quiet, r, step))
-            found["noise"].append(part(slow, noise, r))
-            found["both"].append(part(slow, noise, r, step))
-            continue
-        own = {
-            name: (schedule, load.costs(schedule, prices, r))
-            for name, (schedule, prices) in slow.items()
-        }
-        even = {
-            name: (schedule, load.even_costs(schedule, prices))
-            for name, (schedule, prices) in slow.items()
-        }
-        found["both"].append(part(own, noise, r))
-        found["noise"].append(part(even, noise, r))
-        same = [
-            replace(each, makespans=np.full(samples, each.without_noise))
-            for each in found["both"][-1]
-        ]
-        found["lengths"].append(same)
-    slowest = {what: _slowest(each) for what, each in found.items()}
+            steps = draw_factors(text, shares, law, r, request.samples, padded=lengths.padded)
+            sampled = _sample_drawn_lengths(sample, slowed, noise, steps)
+        else:
+            sampled = _sample_given_lengths(sample, slowed, noise, load, r)
+        for cause, of_replica in sampled.items():
+            by_cause[cause].append(of_replica)
+    slowest = {cause: _slowest(of_replicas) for cause, of_replicas in by_cause.items()}
     return slowest.pop("both"), slowest
 
 
-def _slowed_costs(prices: Costs, row: NDArray[np.float64]) -> Costs:
-    """Return costs where each device takes this many times as long."""
-    if (row == 1).all():
+def _sample_steps(
+    request: JitterRequest,
+    replica: int,
+    report: Report,
+    runs: Runs,
+    noise: Noise,
+    factors: Floats | None = None,
+) -> list[Sampled]:
+    """Draw the steps of a replica; ``factors`` are those of its microbatches in each step."""
+    from ppsim.analysis.jitter import jitter
+
+    seed = request.seed + SEED_STEP * replica
+    return jitter(runs, noise, request.samples, seed, report, factors=factors)
+
+
+def _sample_drawn_lengths(
+    sample: Callable[..., list[Sampled]], runs: Runs, noise: Noise, steps: Floats
+) -> dict[str, list[Sampled]]:
+    """Return the samples of a replica by cause; ``steps`` are factors drawn for each step."""
+    from ppsim.analysis.jitter import Noise
+
+    return {
+        "lengths": sample(runs, Noise(cv=0.0), steps),
+        "noise": sample(runs, noise),
+        "both": sample(runs, noise, steps),
+    }
+
+
+def _sample_given_lengths(
+    sample: Callable[..., list[Sampled]], runs: Runs, noise: Noise, load: Load, replica: int
+) -> dict[str, list[Sampled]]:
+    """Return the samples of a replica by cause; its lengths are the same in all steps."""
+    import numpy as np
+
+    as_given = {
+        name: (schedule, load.costs(schedule, prices, replica))
+        for name, (schedule, prices) in runs.items()
+    }
+    even = {
+        name: (schedule, load.even_costs(schedule, prices))
+        for name, (schedule, prices) in runs.items()
+    }
+    both = sample(as_given, noise)
+    by_lengths = [
+        replace(each, makespans=np.full(len(each.makespans), each.without_noise)) for each in both
+    ]
+    return {"lengths": by_lengths, "noise": sample(even, noise), "both": both}
+
+
+def _slowed_costs(prices: Costs, factors: NDArray[np.float64]) -> Costs:
+    """Return costs with the compute times of each device multiplied by a factor."""
+    if (factors == 1).all():
         return prices
-    return replace(prices, speed=(1.0 if prices.speed is None else prices.speed) / row)
+    return replace(prices, speed=(1.0 if prices.speed is None else prices.speed) / factors)
 
 
 def _add_reduction(sampled: Sampled, time: float) -> Sampled:
-    """Add the time of the collectives after the slowest replica."""
+    """Return samples with the time of the collectives that follow the slowest replica."""
     return replace(
         sampled, without_noise=sampled.without_noise + time, makespans=sampled.makespans + time
     )
 
 
 def _slowest(sampled: list[list[Sampled]]) -> list[Sampled]:
-    """Of each schedule's samples, one list per replica, the replica that is last in each."""
+    """Return the samples of the slowest replica, of each schedule; one list of ``sampled`` is one
+    replica.
+    """
     import numpy as np
 
     return [
         replace(
-            of_each[0],
-            without_noise=max(each.without_noise for each in of_each),
-            makespans=np.max([each.makespans for each in of_each], axis=0),
+            replicas[0],
+            without_noise=max(each.without_noise for each in replicas),
+            makespans=np.max([each.makespans for each in replicas], axis=0),
         )
-        for of_each in zip(*sampled, strict=True)
+        for replicas in zip(*sampled, strict=True)
     ]
 
 
 def _draw(
     tasks: TaskOptions,
-    inputs: object,
+    valid_for: object,
     report: Report,
     draw: Callable[[Chunk], Floats],
     chunks: Mapping[str, Chunk],
 ) -> dict[str, Floats]:
-    """Draw the chunks where the options say."""
+    """Draw the chunks of samples as tasks, and return the makespans of each."""
     import numpy as np
 
     def is_sound(key: str, row: Mapping[str, Any]) -> bool:
@@ -507,21 +553,21 @@ def _draw(
             return False
         return chunk is None or len(row["makespans"]) == chunk.stop - chunk.first
 
-    rows = finish_tasks(partial(draw_row, draw), chunks, tasks, inputs, report, is_sound=is_sound)
+    draw_chunk = partial(draw_row, draw)
+    rows = finish_tasks(draw_chunk, chunks, tasks, valid_for, report, is_sound=is_sound)
     return {key: np.array(rows[key]["makespans"]) for key in chunks}
 
 
 def draw_row(draw: Callable[[Chunk], Floats], chunk: Chunk) -> dict[str, Any]:
-    """Draw a chunk of samples, as a row."""
+    """Draw a chunk of samples, and return it as a row of a results file."""
     return {"first": chunk.first, "makespans": draw(chunk).tolist()}
 
 
 def digest(schedule: Schedule, costs: Costs) -> str:
-    """Compute a short text that differs for another schedule or other costs."""
+    """Return a hash of a schedule and its costs, as text."""
     import numpy as np
 
     queues = (schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, schedule.pair)
     times = (costs.durations(schedule), costs.latencies(schedule))
-    return sha256(
-        b"".join(np.ascontiguousarray(column).tobytes() for column in (*queues, *times))
-    ).hexdigest()
+    content = b"".join(np.ascontiguousarray(column).tobytes() for column in (*queues, *times))
+    return sha256(content).hexdigest()

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 DEVICES, MICROBATCHES = 4, 8  # of the example
 EXAMPLE = f"on {DEVICES} devices with {MICROBATCHES} microbatches (t_F = t_I = t_W)"
-LEAST_IDEA = 40  # least columns of the idea, so that its needs have room too
+LEAST_IDEA = 40  # columns that the idea must have; else the column of needs is left out
 SHELVES = ("models", "clusters", "gpus", "software", "links")
 _KINDS = {name: name for name in SHELVES} | {"gpus": "GPUs", "software": "training frameworks"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListRequest(Request):
-    """List all schedules, or explain one; or what the library has: models, clusters, GPUs,
-    software, links.
+    """List all schedules, or explain one; or list the library's models, clusters, GPUs, software
+    and links.
 
-    Of one schedule: its idea, needs, closed forms, paper and a small chart.
+    The explanation has the schedule's idea, needs, closed forms, paper and a small chart.
 
     \b
       ppsim list
@@ -60,50 +60,60 @@ class ListRequest(Request):
         Need(
             ("devices", "microbatches"),
             lambda g: bool(g["names"] or g["schedule"]) and not g["as_json"],
-            "{options} shapes the example of one schedule, which --json does not hold",
+            "{options} changes the example of one schedule, which --json leaves out",
             "name a schedule, without --json",
         ),
     )
     schedule: OneSchedule = group(OneSchedule)
     devices: int = common("--devices", "--pp", default=DEVICES, help="Devices of the example.")
     microbatches: int = common(
-        *("--mb", "-m", "--microbatches"), default=MICROBATCHES, help="Its microbatches."
+        *("--mb", "-m", "--microbatches"),
+        default=MICROBATCHES,
+        help="Microbatches of the example.",
     )
-    models: bool = flag("--models", help="The models, for --model.", common=True)
-    clusters: bool = flag("--clusters", help="The clusters, for --cluster.", common=True)
-    gpus: bool = flag("--gpus", help="The GPUs, for cluster files and words.", common=True)
+    models: bool = flag("--models", help="List the models for --model.", common=True)
+    clusters: bool = flag("--clusters", help="List the clusters for --cluster.", common=True)
+    gpus: bool = flag("--gpus", help="List the GPUs for --cluster and its files.", common=True)
     software: bool = flag(
-        "--software", help="The training frameworks, for --software.", common=True
+        "--software", help="List the training frameworks for --software.", common=True
     )
     links: bool = flag(
-        "--links", help="The links, for cluster files, words and --link.", common=True
+        "--links", help="List the links for --cluster, its files and --link.", common=True
     )
     face: JsonOption = group(JsonOption)
 
     @property
     def shelves(self) -> tuple[str, ...]:
-        """The shelves of the library that are asked for; empty where schedules are."""
+        """The kinds of library entries to list; empty for schedules."""
         return tuple(name for name in SHELVES if getattr(self, name))
 
 
 def answer(request: ListRequest) -> Schedules | Shelves | Description:
-    """List them, or explain the one that is named (InputError: no such schedule, or several)."""
+    """List the schedules or the library, or explain a schedule.
+
+    Raises:
+        InputError: there is no such schedule, or several are named.
+    """
     if not (request.schedule.names or request.schedule.schedule):
         return Shelves(request) if request.shelves else Schedules(request)
     if request.shelves:
-        raise InputError(f"--{request.shelves[0]} lists all of them", "leave out the schedule")
+        raise InputError(
+            f"--{request.shelves[0]} lists the library, and a schedule is named too",
+            "leave out the schedule",
+        )
     from ppsim.schedules import family_of
 
     spec = request.schedule.spec
     if family := family_of(spec):
         return Description(request, family)
     raise InputError(
-        f"{spec} is a file of ops, not a schedule that is described", f"ppsim run {spec}"
+        f"{spec} is a file of ops, and only schedules of the list are described",
+        f"ppsim run {spec}",
     )
 
 
 def _timed_row(family: Family) -> Row:
-    """Time a schedule on the example."""
+    """Return a schedule with its idle share and peak on the example."""
     from ppsim.core.costs import costs_for
     from ppsim.engine.simple.longest_path import simulate
     from ppsim.engine.simple.metrics import measure
@@ -116,7 +126,7 @@ def _timed_row(family: Family) -> Row:
 
 
 def _first_words(idea: str, width: int) -> str:
-    """The first sentence of a schedule's idea, as far as there is room."""
+    """Return the first sentence of a schedule's idea, shortened to a width in letters."""
     sentence = " ".join(idea.split()).partition(". ")[0].partition(": ")[0].rstrip(".")
     return textwrap.shorten(sentence, width, placeholder=" ...")
 
@@ -127,31 +137,31 @@ class Schedules(Answer[ListRequest]):
 
     @property
     def verdict(self) -> str:
-        """How many there are, and how much of the example they are idle."""
+        """The number of schedules, and the range of their idle shares on the example."""
         idle = [row.idle for row in self.rows]
         least, most = format_share(min(idle)), format_share(max(idle))
         return f"{len(idle)} schedules; {EXAMPLE} they are idle {least} to {most} of the time"
 
     @cached_property
     def rows(self) -> list[Row]:
-        """Every schedule with its numbers on the example, by name."""
+        """All schedules with their numbers on the example, by name."""
         from ppsim.schedules import families
 
         return [_timed_row(family) for family in families()]
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """A row of facts for each."""
+        """The facts of each schedule as a row."""
         from ppsim.schedules import families
 
         return [words.family_object(family) for family in families()]
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.list/1``."""
+        """Return the object of schema ``ppsim.list/1``."""
         return {"schema": "ppsim.list/1", "schedules": self.table}
 
     def blocks(self) -> Iterator[Block]:
-        """Groups of schedules on a terminal; one schedule a line in a pipe, for scripts."""
+        """The schedules: in groups on a terminal, one a line in a pipe."""
         yield DrawnBlock(self._lines, at_least=120)
         shelves = " ".join(f"--{name}" for name in SHELVES)
         yield name_line("one schedule: ", ("ppsim list NAME", "try"))
@@ -161,10 +171,11 @@ class Schedules(Answer[ListRequest]):
         if screen.is_terminal:
             yield from screen_lines(self.rows, screen.width)
         else:
-            yield self._lines_of_a_pipe(screen.width)
+            yield self._table_for_pipe(screen.width)
             yield Line("; ".join(MEANINGS[1:]))
 
-    def _lines_of_a_pipe(self, width: int) -> Table:
+    def _table_for_pipe(self, width: int) -> Table:
+        """The table of all schedules, one a line."""
         families = [row.family for row in self.rows]
         columns = {
             "schedule": [family.name for family in families],
@@ -175,7 +186,7 @@ class Schedules(Answer[ListRequest]):
         }
         wide = {name: max(map(len, [name, *cells])) + BETWEEN for name, cells in columns.items()}
         left = width - sum(wide.values())
-        if left < LEAST_IDEA:  # what it is says more than what it needs
+        if left < LEAST_IDEA:
             del columns["needs"]
             left += wide["needs"]
         columns["what it is"] = [_first_words(family.idea, left) for family in families]
@@ -196,7 +207,7 @@ class Description(Answer[ListRequest]):
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The example with its times."""
+        """The timeline of the example."""
         from ppsim.core.costs import costs_for
         from ppsim.engine.simple.longest_path import simulate
         from ppsim.schedules import schedule_from
@@ -215,17 +226,17 @@ class Description(Answer[ListRequest]):
         return measure(self.timeline)
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.describe/1``."""
+        """Return the object of schema ``ppsim.describe/1``."""
         return {"schema": "ppsim.describe/1", **words.family_object(self.family)}
 
     def blocks(self) -> Iterator[Block]:
         """Idea, facts and a small chart."""
         family, timeline, metrics = self.family, self.timeline, self.metrics
         schedule = timeline.schedule
-        more = " unless --chunks says so" if family.chunks > 1 else ""
+        default = " by default" if family.chunks > 1 else ""
         facts = {
             "needs": words.needs(family),
-            "placement": f"{family.placement}, {family.chunks} per device{more}",
+            "placement": f"{family.placement}, {family.chunks} per device{default}",
             "bubble": family.bubble,
             "peak activations": family.peak,
             "paper": family.paper,
@@ -246,7 +257,7 @@ class Description(Answer[ListRequest]):
         yield Line(words.result_line(family.name, metrics, shape_of(schedule), timeline.unit))
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
-        """The example."""
+        """The timeline of the example with its title."""
         return [(self.family.title, self.timeline)]
 
     def _idea(self, screen: Console) -> Iterator[Block]:
@@ -265,23 +276,25 @@ class Shelves(Answer[ListRequest]):
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """A row for each, of all that was asked for."""
+        """The entries of all kinds asked for, as rows."""
         return [{"kind": name, **row} for name in self.request.shelves for row in rows_of(name)]
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.list/1``."""
+        """Return the object of schema ``ppsim.list/1``."""
         return {"schema": "ppsim.list/1", **{name: rows_of(name) for name in self.request.shelves}}
 
     def blocks(self) -> Iterator[Block]:
-        """A table for each."""
+        """A table for each kind of entries."""
         for name in self.request.shelves:
             yield ""
             yield _shelf_table(rows_of(name))
         yield ""
-        yield Line("all fields of one: ppsim model NAME; any of your own: a TOML file in its place")
+        yield Line(
+            "all fields of an entry: ppsim model NAME; for your own, give a TOML file as NAME"
+        )
 
 
-# Headings of columns whose keys in --json have a unit; of the others, the key.
+# Headings of columns whose keys in --json have a unit; other columns have their key as heading.
 _HEADINGS = {
     "parameters_b": "parameters\nB",
     "active_b": "active\nB",
@@ -297,7 +310,7 @@ _HEADINGS = {
 
 
 def _shelf_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return a table of library entries; the numbers of a column have equal decimals."""
+    """Return a table of library entries; all numbers of a column have as many decimals."""
     columns = dict[str, list[str]]()
     words = list[str]()
     for key in rows[0]:
@@ -316,7 +329,7 @@ def _shelf_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def rows_of(shelf: str) -> list[dict[str, Any]]:
-    """Return the library's entries of one kind, by name, with their distinctive fields."""
+    """Return the library's entries of one kind, by name, each with its main fields."""
     if shelf == "models":
         from ppsim.workload.model.model import count_parameters, library, read_model
 
@@ -352,7 +365,7 @@ def rows_of(shelf: str) -> list[dict[str, Any]]:
     from ppsim.workload.hardware.hardware import gpus, machines, read_gpu, read_machine
 
     if shelf == "gpus":
-        return [_gpu(read_gpu(name)) for name in gpus()]
+        return [_gpu_row(read_gpu(name)) for name in gpus()]
     return [
         {
             "cluster": machine.name,
@@ -365,7 +378,8 @@ def rows_of(shelf: str) -> list[dict[str, Any]]:
     ]
 
 
-def _gpu(gpu: Any) -> dict[str, Any]:
+def _gpu_row(gpu: Any) -> dict[str, Any]:
+    """Return the main fields of a GPU; peaks in TFLOP/s are None if it lacks the precision."""
     peaks = {
         f"{name}_tflops": getattr(gpu.tflops, name) or None
         for name in ("bf16", "fp16", "fp8", "fp4")
@@ -379,28 +393,24 @@ def _gpu(gpu: Any) -> dict[str, Any]:
 
 
 def card_of(name: str) -> dict[str, Any]:
-    """Return all fields of a cluster, a GPU or a software, of the library, a file or words; empty
-    where it is none.
+    """Return all fields of a cluster, a GPU or a software; empty if the name is none of them.
 
-    Of software with a release, that release's techniques: where rules ask for a precision, a host
-    or a model, others.
+    ``name`` is a name of the library, a file, or parts of a cluster. Software with a release has
+    the techniques of that release; rules for a precision, a host or a model may change them.
 
     Raises:
-        InputError: words that make no cluster, a file that cannot be read.
+        InputError: the parts make no cluster, or a file cannot be read.
     """
     from ppsim.workload.plans.software import read_software, softwares
 
     plain, release, _ = name.lower().partition("@")
     if plain in softwares():
         version = read_software(name)
-        if said := version.assumed_release:
-            note(said)
-        done = (
-            {"release": name.partition("@")[2], **version.techniques(None)}
-            if release
-            else asdict(version.software)
-        )
-        return {"name": plain, **done}
+        if assumption := version.assumed_release:
+            note(assumption)
+        if not release:
+            return {"name": plain, **asdict(version.software)}
+        return {"name": plain, "release": name.partition("@")[2], **version.techniques(None)}
     from ppsim.engine.detailed import cluster as clusters
     from ppsim.workload.hardware.hardware import (
         SCHEMA,
@@ -412,15 +422,11 @@ def card_of(name: str) -> dict[str, Any]:
     )
 
     text = read_text(name, "a TOML file") if name.endswith(".toml") else ""
-    if (
-        plain in machines()
-        or ("," in name and not name.endswith((".toml", ".json")))
-        or f'"{clusters.SCHEMA}"' in text
-    ):
+    is_parts = "," in name and not name.endswith((".toml", ".json"))
+    if plain in machines() or is_parts or f'"{clusters.SCHEMA}"' in text:
         cluster = read_cluster(name)
-        return {"cluster": name, **asdict(cluster)} | (
-            {"gpu": asdict(read_machine(name).gpu)} if cluster.gpu else {}
-        )
+        fields = {"cluster": name, **asdict(cluster)}
+        return fields | {"gpu": asdict(read_machine(name).gpu)} if cluster.gpu else fields
     if plain in gpus() or f'"{SCHEMA}"' in text:
         return asdict(read_gpu(name))
     from ppsim.workload.model.model import library

@@ -1,4 +1,4 @@
-"""The list of schedules on one screen of a terminal: groups, with several schedules a line."""
+"""The list of schedules on one screen of a terminal: in groups, several schedules a line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SLICED = "sequences in slices"
 STREAMS = "ops on all devices at once, or copies to others"
 OTHER = "no backward, or no flush"
 GROUPS = (*[PLACED["linear"], SPLIT], *[*PLACED.values()][1:], STREAMS, SLICED, OTHER)
-Cells = tuple[str, ...]  # texts below ``HEADINGS``
+Cells = tuple[str, ...]  # the texts of a schedule below ``HEADINGS``
 HEADINGS = "schedule", "idle", "peak", "split"
 MEANINGS = (
     "",
@@ -32,18 +32,18 @@ MEANINGS = (
     "peak: most activations that a device holds, of its 1/P share of the model",
     "split: the backward runs as I and W",
 )
-# Schedules a line, columns of each, and blanks between them, from the widest screen to the
-# narrowest.
+# Schedules a line, columns of each, and blanks between two: first the grid for the widest screen.
 GRIDS = (3, 4, 4), (2, 4, 4), (2, 3, 2), (1, 3, 2)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A schedule of the list with its example.
+    """A schedule of the list with its numbers on the example.
 
     Attributes:
-        idle: share of the iteration, or of a round where it goes round.
-        peak: most activations that a device holds, of its 1/P share of the model.
+        family: the schedule's family.
+        idle: the idle share of the iteration, or of a round if it repeats.
+        peak: the peak activations of a device, of its 1/P share of the model.
     """
 
     family: Family
@@ -52,7 +52,7 @@ class Row:
 
 
 def group_of(row: Row) -> str:
-    """Return the heading in ``GROUPS`` of a schedule, by the facts of its family."""
+    """Return the group of a schedule, one of ``GROUPS``, from the facts of its family."""
     family = row.family
     if not (row.peak and family.flushes):
         return OTHER
@@ -70,10 +70,10 @@ class Grid:
     """Schedules side by side.
 
     Attributes:
-        across: schedules a line.
-        columns: cells of each schedule, the first ones.
-        between: blanks between two schedules.
-        widths: letters of the cells, for each schedule of a line.
+        across: the number of schedules a line.
+        columns: the number of cells of each schedule.
+        between: the number of blanks between two schedules.
+        widths: the letters of each cell, for each schedule of a line.
     """
 
     across: int
@@ -85,7 +85,7 @@ class Grid:
     def from_groups(
         cls, groups: Iterable[Sequence[Cells]], across: int, columns: int, between: int
     ) -> Grid:
-        """Return a grid whose cells are as wide as the widest text of their place in a line."""
+        """Return a grid whose cells fit the widest text at their place in a line."""
         places = [list[Cells]([HEADINGS]) for _ in range(across)]
         for rows in groups:
             for place in range(across):
@@ -97,12 +97,12 @@ class Grid:
 
     @property
     def wide(self) -> int:
-        """Letters of a line."""
+        """The letters of a line."""
         inside = sum(sum(widths) + BETWEEN * (self.columns - 1) for widths in self.widths)
         return inside + self.between * (self.across - 1)
 
     def line(self, rows: Sequence[Cells]) -> str:
-        """Return a line of schedules: names on the left of their cells, the rest on the right."""
+        """Return a line of schedules: names aligned left in their cells, other texts right."""
         texts = [
             (" " * BETWEEN).join(
                 cell.rjust(wide) if column else cell.ljust(wide)
@@ -114,7 +114,7 @@ class Grid:
 
 
 def screen_lines(rows: Sequence[Row], width: int) -> Iterator[Block]:
-    """Yield every group below its heading, the least idle first, as many on a line as fit."""
+    """Yield each group of schedules below its heading, the least idle first."""
     ordered = sorted(rows, key=lambda row: (row.idle, row.peak))
     idle = align_right([format_share(row.idle) for row in ordered])
     peak = align_right([format_number(row.peak) for row in ordered])

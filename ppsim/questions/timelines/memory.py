@@ -54,26 +54,27 @@ if TYPE_CHECKING:
     from ppsim.show.files.document import Document
     from ppsim.workload.layout.layout import Layout
 
-MARGIN, MOST_ROWS = 40, 32
+MARGIN, MOST_ROWS = 40, 32  # columns beside the bars of a device; devices to print
 GIB = 2.0**30
 COUNTED_ACTIVATIONS = (
     "an activation is held from F to the end of B, or of W where backwards are split"
 )
 COUNTED_BYTES = "not counted: the driver, communicators and gaps between tensors, some 6 % of a GPU"
-MOST_STACKS = 16  # devices whose content a page has
+MOST_STACKS = 16  # devices whose parts of memory a page shows
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRequest(Request):
-    """Memory of every device over time: its peak, when, and what holds it.
+    """Show the memory of every device over time: its peak, when it is reached, and its parts.
 
-    Counts activations, or bytes with --model or a --profile that has them. An activation is what
-    the forward of one stage leaves for one microbatch; it is held from the start of F to the end of
-    B, or of W where backwards are split. V chunks make V of them of a device's 1/P share of the
-    model, in which --cap and ppsim compare count. Bytes are weights, gradients, Adam's states,
-    activations and buffers of messages; the driver, communicators and gaps between tensors are not
-    counted, so leave some 6 % of a GPU free. Exits with 1 where a device passes --cap, and says
-    what would fit. Figures show the curves below the schedule.
+    The unit is activations, or bytes with --model or a --profile that has bytes. An activation is
+    the memory that a stage's forward of one microbatch leaves for its backward; it is held from the
+    start of F to the end of B, or of W if backwards are split. --cap and ppsim compare count
+    activations of a device's 1/P share of the model; with V chunks, one of them is V activations of
+    a stage. Bytes are weights, gradients, Adam's states, activations and buffers of messages; the
+    driver, communicators and gaps between tensors are not counted, so leave some 6 % of a GPU free.
+    Exits with 1 if a device exceeds --cap, and then prints alternatives that fit. Figures show the
+    memory below the schedule.
 
     \b
       ppsim memory --schedule zb-1p --stages 4 --mb 8
@@ -98,13 +99,13 @@ class MemoryRequest(Request):
         Need(
             ("measured", "breakdown", "output"),
             lambda g: not g["serve"],
-            "{options} is of a step of training over time, and --serve has none",
+            "{options} is for a training step, and --serve has none",
             "leave it out",
         ),
         Need(
             ("breakdown",),
             lambda g: not g["quiet"] and "-" not in g["output"],
-            "{options} prints a table, where only the result is to be printed",
+            "{options} prints a table, and --quiet and -o - print only the result",
         ),
     )
     schedule: OneSchedule = group(OneSchedule, "Shape")
@@ -115,18 +116,18 @@ class MemoryRequest(Request):
     cap: str | None = cap_option("--model or --profile")
     lengths: SequenceLengths = group(SequenceLengths, "Lengths")
     measured: str | None = common(
-        "--measured", metavar="FILE", help="Measured peaks of the devices, beside these."
+        "--measured", metavar="FILE", help="Compare with the measured peaks of the devices."
     )
     serve: bool = flag(
         "--serve",
-        help="What a pipeline that serves --model holds: weights, and room for keys and values in "
+        help="Memory of a pipeline that serves --model: weights, and the keys and values that fit "
         "--cap.",
         common=True,
     )
     served: ServedOptions = group(ServedOptions, "Serving of --model")
     breakdown: bool = flag(
         "--breakdown",
-        help="What holds each device's peak; in figures, what fills the fullest over time.",
+        help="Print the parts of each device's peak; draw those of the fullest device over time.",
         common=True,
     )
     output: FigureOptions = group(FigureOptions, "Output")
@@ -135,18 +136,19 @@ class MemoryRequest(Request):
 
 def memory(schedule: str, **options: Any) -> Any:
     """Return the memory of every device over time: in activations, or in bytes with a model or a
-    profile; ``options`` as ``ppsim memory`` takes them, by name.
+    profile.
 
-    Returns a :class:`Memory`, with ``serve`` a :class:`MemoryServed`.
+    ``options`` are the options of ``ppsim memory`` by name. Returns a :class:`Memory`, with
+    ``serve`` a :class:`MemoryServed`.
 
     Raises:
-        InputError: an option or a shape that is refused.
+        InputError: an option or a shape is refused.
     """
     return answer(ask(MemoryRequest, {"names": schedule} | options))
 
 
 def answer(request: MemoryRequest) -> Memory | MemoryServed:
-    """Count the memory of the request."""
+    """Compute the memory of the devices over time; with --serve, that of devices that serve."""
     if request.serve:
         return answer_served(request)
     from ppsim.engine.memory.report import report, report_replicas
@@ -158,13 +160,10 @@ def answer(request: MemoryRequest) -> Memory | MemoryServed:
     runs, prices = case.simulate()
     timeline, held = runs[0]
     if model and timeline.schedule.only_forwards:
-        what = (
-            f"{timeline.schedule.name} does not train, and the memory of a model is that of "
-            f"training"
-        )
+        name = timeline.schedule.name
         raise InputError(
-            what,
-            f"ppsim memory {timeline.schedule.name} --serve --model {request.model} --cap SIZE",
+            f"{name} does not train, and --model counts the memory of training",
+            f"ppsim memory {name} --serve --model {request.model} --cap SIZE",
         )
     load, most = loads.find(timeline.schedule, request.costs), None
     if request.cap is not None:
@@ -172,9 +171,9 @@ def answer(request: MemoryRequest) -> Memory | MemoryServed:
         most = cap.caps_in_unit(timeline.schedule, held.unit, whole=load is None)
     found = report_replicas(runs, most) if load else report(timeline, held, most)
     near, unsearched = find_alternatives(found, case) if found.exceeding else ((), False)
-    beside = None if request.measured is None else compare_measured(found, request.measured)
+    measured = None if request.measured is None else compare_measured(found, request.measured)
     inputs = inputs_of(TypedOptions.from_request(request), prices)
-    return Memory(request, found, inputs, prices, near, unsearched, beside, load)
+    return Memory(request, found, inputs, prices, near, unsearched, measured, load)
 
 
 @dataclass(frozen=True)
@@ -182,13 +181,14 @@ class Memory(Answer[MemoryRequest]):
     """Memory of the devices over time.
 
     Attributes:
-        report: peaks, their times and parts, and the devices that exceed the cap.
-        inputs: how to make the answer again.
-        costs: of the timeline's ops.
-        alternatives: changes that fit, where a device exceeds the cap.
-        more_splits: whether splits of the layout that ppsim partition searches may fit as well.
-        measured_peaks: measured peaks compared with these; None where none were given.
-        load: what the microbatches of every replica take, where lengths are given.
+        report: the peaks with their times and parts, and the devices that exceed the cap.
+        inputs: the command, version and settings that repeat the answer.
+        costs: the costs of the ops.
+        alternatives: changes that fit the cap, if a device exceeds it.
+        more_splits: True if other splits of the layers may also fit, which only ppsim partition
+            searches.
+        measured_peaks: the comparison with measured peaks; None without --measured.
+        load: the times of every replica's microbatches; None without lengths.
     """
 
     report: MemoryReport
@@ -201,22 +201,22 @@ class Memory(Answer[MemoryRequest]):
 
     @property
     def timeline(self) -> Timeline:
-        """The schedule with its times."""
+        """The timeline of the schedule."""
         return self.report.timeline
 
     @property
     def peak(self) -> list[float]:
-        """The most each device holds, in bytes or activations."""
+        """The peak memory of each device, in bytes or activations."""
         return [peak.value for peak in self.report.peaks]
 
     @property
     def fits(self) -> bool:
-        """Whether no device passes the cap."""
+        """True if no device exceeds the cap."""
         return not self.report.exceeding
 
     @property
     def verdict(self) -> str:
-        """Whether it fits the cap and by how much; without a cap the peak, where and when it is."""
+        """The memory to spare or in excess of the cap; without a cap, the peak of the devices."""
         name = self.timeline.schedule.name
         if self.report.cap is not None:
             return f"{name} {spare_text(self.report)}"
@@ -225,11 +225,11 @@ class Memory(Answer[MemoryRequest]):
 
     @property
     def tone(self) -> str:
-        """Good where it fits a cap, the tone of a fault where it does not."""
+        """The tone of good news if the cap fits, of a fault if it does not."""
         return "name" if self.report.cap is None else "good" if self.fits else "fault"
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.memory/1``."""
+        """Return the object of schema ``ppsim.memory/1``."""
         from ppsim.engine.memory.report import memory_object
 
         rows = [
@@ -241,7 +241,7 @@ class Memory(Answer[MemoryRequest]):
         )
 
     def line(self) -> Iterator[Block]:
-        """The peak, where and when, on one line."""
+        """The peak of the devices on one line."""
         schedule = self.timeline.schedule
         size, where = self._fullest()
         yield (
@@ -250,7 +250,7 @@ class Memory(Answer[MemoryRequest]):
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The curves of the devices, and the peak with its parts."""
+        """The memory of each device over time, and the peak with its parts."""
         from ppsim.engine.memory.usage import BYTES
 
         found, schedule = self.report, self.timeline.schedule
@@ -258,16 +258,16 @@ class Memory(Answer[MemoryRequest]):
         size, where = self._fullest()
         yield Line([(title_of(schedule), "name"), f"  {shape_line(schedule)}"])
         yield DrawnBlock(self._bars)
-        held = sorted(
+        parts = sorted(
             ((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True
         )
         yield ""
         yield Line(["peak ", (size, "bad" if found.exceeding else "name"), f" {where}"], 5)
-        parts = (
+        texts = (
             f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})"
-            for amount, name in held
+            for amount, name in parts
         )
-        yield Line(f"held by {', '.join(parts) or 'nothing'}", 8)
+        yield Line(f"held by {', '.join(texts) or 'nothing'}", 8)
         yield Line([(COUNTED_BYTES if unit == BYTES else COUNTED_ACTIVATIONS, "quiet")])
         if unit != BYTES:
             yield from recomputed([schedule])
@@ -279,11 +279,11 @@ class Memory(Answer[MemoryRequest]):
             yield from measured_lines(self.measured_peaks)
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
-        """The schedule."""
+        """The timeline with its title."""
         return [(title_of(self.timeline.schedule), self.timeline)]
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for: the schedule with the curves below it."""
+        """Return the writer of each -o: the schedule with the memory of devices below it."""
         title = title_of(self.timeline.schedule)
         return document_writers(
             [self.timeline],
@@ -295,8 +295,8 @@ class Memory(Answer[MemoryRequest]):
         )
 
     def _complete(self, document: Document, suffix: str) -> Document:
-        """Add the curves, and the parts of the fullest devices: below the curves in pages, in
-        figures where asked for.
+        """Add the memory of devices to a document; to pages, and with --breakdown to figures, also
+        the parts of the fullest devices.
         """
         from ppsim.engine.memory.usage import share_unit, stacks
 
@@ -308,7 +308,9 @@ class Memory(Answer[MemoryRequest]):
 
         held = stacks(self.timeline, found.model, MOST_STACKS)
         held = share_unit(held, [self.timeline.schedule] * len(held))
-        further = tuple(replace(each, name=f"{each.name}, device {each.device}") for each in held)
+        further = tuple(
+            replace(stack, name=f"{stack.name}, device {stack.device}") for stack in held
+        )
         document = replace(
             document,
             memory=(found.curve,),
@@ -325,16 +327,17 @@ class Memory(Answer[MemoryRequest]):
         )
 
     def notes(self) -> Iterator[str]:
-        """Notes on files that cannot show the caps."""
-        files = [each for each in self.request.output.output if not each.endswith(".html")]
-        if isinstance(self.report.cap, tuple) and files:
+        """A note on figures, which cannot show different caps."""
+        figures = [name for name in self.request.output.output if not name.endswith(".html")]
+        if isinstance(self.report.cap, tuple) and figures:
             yield "figures mark no cap: the devices have different ones"
 
     def error_after_output(self) -> PpsimError | None:
-        """Return the error that the run does not fit, with alternatives."""
+        """Return the error that the run does not fit the cap, with alternatives; else None."""
         return None if self.fits else misfit_error(self.report, self.alternatives, self.more_splits)
 
     def _fullest(self) -> tuple[str, str]:
+        """The peak of the fullest device, and its place and time, as texts."""
         found, fullest = self.report, self.report.fullest
         where = (
             f"on device {fullest.device} from {fullest.time:g} {self.timeline.unit}, "
@@ -345,13 +348,13 @@ class Memory(Answer[MemoryRequest]):
         return write_count(fullest.value, _per_unit(found), found.curve.unit), where
 
     def _bars(self, screen: Console) -> Iterator[Block]:
-        """A line of bars for each device."""
+        """A line of bars for each device: its memory over time."""
         from ppsim.engine.memory.report import ASCII_LEVELS, LEVELS, bars
-        from ppsim.show.drawing.terminal import carries
+        from ppsim.show.drawing.terminal import can_encode
 
         found = self.report
         columns = max(20, min(screen.width, 160) - MARGIN)
-        levels = LEVELS if carries(screen.encoding, LEVELS) else ASCII_LEVELS
+        levels = LEVELS if can_encode(screen.encoding, LEVELS) else ASCII_LEVELS
         timeline, curve = found.timeline, found.curve
         full = format_amount(found.fullest.value, curve.unit)
         capped = f", cap {format_cap(found)}" if found.cap is not None else ""
@@ -396,7 +399,7 @@ class Memory(Answer[MemoryRequest]):
             for peak in _first_and_last(found.peaks)
         ]
         least = sorted(names, key=lambda name: max(peak.parts[name] for peak in found.peaks))
-        # the last word below the others
+        # two lines, with the last word on the second
         headings = {name: "\n".join(name.rpartition(" ")[::2]) for name in names}
         spare = [headings[name] for name in least]
         yield Table(
@@ -408,9 +411,9 @@ class Memory(Answer[MemoryRequest]):
 
 
 def answer_served(request: MemoryRequest) -> MemoryServed:
-    """Measure the memory of a pipeline that serves."""
+    """Compute the memory of the devices of a pipeline that serves."""
     if request.model is None:
-        raise InputError("--serve needs the model that is served", "add --model NAME")
+        raise InputError("--serve needs a model", "add --model NAME")
     spec, trained = spec_of(request.schedule), TrainedModel(request.model, request.training)
     schedule = schedule_that_serves(spec, request.shape)
     layout = serve_layout(trained, schedule, request.costs)
@@ -426,7 +429,7 @@ class MemoryServed(Answer[MemoryRequest]):
     Attributes:
         schedule: the pipeline.
         layout: the layers of each stage.
-        held: weights, and room for keys and values, of each device.
+        held: the weights of each device, and its free memory for keys and values.
     """
 
     schedule: Schedule
@@ -439,7 +442,7 @@ class MemoryServed(Answer[MemoryRequest]):
         return f"{self.schedule.name} on {self.schedule.n_devices} devices: {self.held.sentence()}"
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.served/1``."""
+        """Return the object of schema ``ppsim.served/1``."""
         inputs = inputs_of(self.typed_options)
         return {
             "schema": "ppsim.served/1",
@@ -451,7 +454,7 @@ class MemoryServed(Answer[MemoryRequest]):
         }
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the content and the free memory of each device."""
+        """The content and the free memory of each device."""
         model = self.request.model or ""
         yield Line(
             [
@@ -474,8 +477,8 @@ class MemoryServed(Answer[MemoryRequest]):
 
 @dataclass(frozen=True)
 class Case:
-    """A schedule's spelling and shape, with its costs, the model whose bytes its stages hold, and
-    the lengths of its microbatches.
+    """A schedule's spelling and shape, its costs, the model that gives bytes, and the lengths of
+    its microbatches.
     """
 
     spec: str
@@ -485,8 +488,8 @@ class Case:
     loads: Loads
 
     def simulate(self) -> tuple[list[tuple[Timeline, MemoryModel]], Costs]:
-        """Time the schedule of each replica with microbatches of its own, with its memory model;
-        and the costs of mean microbatches, recompute included.
+        """Return the timeline and the memory model of each replica, and the costs of mean
+        microbatches, recompute included.
         """
         schedule, prices = build(self.spec, self.shape, self.costs, model=self.model)
         held, prices = build_memory(schedule, prices, self.costs, self.model)
@@ -495,23 +498,24 @@ class Case:
             from ppsim.engine.simple.longest_path import simulate
 
             return [(simulate(schedule, prices), held)], prices
-        runs = LoadedRuns(schedule, prices, load, ReplicaOptions(), SIMPLE, self.costs.links)
+        runs = LoadedRuns(
+            schedule, prices, self.costs, load, ReplicaOptions(), SIMPLE, self.costs.links
+        )
         if self.model is None:
             return [*runs.hold(held)], prices
-        twice, _ = build_memory(schedule, prices, self.costs, self.model.with_double_sequences)
+        doubled, _ = build_memory(schedule, prices, self.costs, self.model.with_double_sequences)
         tokens = self.model.tokens
-        return [*runs.hold(held, twice, tokens)], prices
+        return [*runs.hold(held, doubled, tokens)], prices
 
     def fullest(self) -> tuple[Timeline, float]:
-        """Time the schedule, and return the most that a device of any replica holds, in the unit of
-        ``--cap``.
-        """
+        """Return the timeline, and the peak of any device of any replica, in the unit of --cap."""
         runs, _ = self.simulate()
         return runs[0][0], most_held(runs)[0]
 
     def fix(self, options: str, cap: float, **costs: Any) -> Alternative | None:
-        """The same with other costs, which ``options`` spell, if that fits a cap in the unit of
-        ``--cap``.
+        """Return the case with other costs as an alternative, if it fits; else None.
+
+        ``options`` spell those costs, and ``cap`` is in the unit of ``--cap``.
         """
         from ppsim.schedules import Alternative
 
@@ -523,10 +527,10 @@ class Case:
 
 
 def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternative, ...], bool]:
-    """Return alternatives that fit, each found by this command with other options, and whether
-    splits are left to search.
+    """Return alternatives that fit the cap, and True if splits of the layers were not searched.
 
-    Where devices have different caps, the alternatives fit the least of them on all.
+    An alternative is the same command with other options. If devices have different caps, the
+    alternatives fit the least one.
     """
     from ppsim.engine.memory.usage import ACTIVATIONS, activations_per_unit
     from ppsim.schedules import Request as Sought
@@ -542,25 +546,22 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
     schedule, unit = found.timeline.schedule, found.curve.unit
     cap = most / activations_per_unit(schedule, unit)
     near = find_fitting(Sought(case.spec, asdict(case.shape)), schedule, cap, attempt)
-    # Counts of activations leave out the input that a forward keeps with recompute.
-    again = (
-        None
-        if unit == ACTIVATIONS or case.costs.recompute
-        else case.fix("--recompute", cap, recompute=True)
-    )
-    split, unsearched = None, False
+    recomputed_case, split, unsearched = None, None, False
+    # numbers of activations would leave out the input that a forward keeps with recompute
+    if unit != ACTIVATIONS and not case.costs.recompute:
+        recomputed_case = case.fix("--recompute", cap, recompute=True)
     if layout := ask_costs(case.costs).layout_of(schedule):
         from ppsim.questions.optimum.partition_problem import searches_soon
 
         unsearched = not searches_soon(case.spec, schedule, layout.n_layers)
-        split = None if unsearched else _split_otherwise(schedule, layout, case, cap, unit)
-    return tuple(each for each in (again, split, *near) if each), unsearched
+        split = None if unsearched else _fitting_split(schedule, layout, case, cap, unit)
+    return tuple(fix for fix in (recomputed_case, split, *near) if fix), unsearched
 
 
-def _split_otherwise(
+def _fitting_split(
     schedule: Schedule, layout: Layout, case: Case, cap: float, unit: str
 ) -> Alternative | None:
-    """The same layers on other stages, in the fastest split that fits, where it is found soon."""
+    """Return the fastest split of the layers that fits the cap; None if none is found."""
     if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
         return None
     from ppsim.engine.memory.usage import BYTES
@@ -578,7 +579,7 @@ def _split_otherwise(
 
 
 def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
-    """The bars of a device, those above the cap as bad."""
+    """Return the bars of a device in parts; those above the cap have a tone."""
     from ppsim.engine.memory.report import columns
 
     over = columns(found.curve, device, found.timeline.makespan, len(line)) > found.cap_of(device)
@@ -587,66 +588,64 @@ def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
 
 
 def _omitted_note(found: MemoryReport, screen: Console) -> str:
+    """Return a note on the number of devices that are not printed."""
     from ppsim.show.drawing.terminal import signs_for
 
-    return (
-        f"{signs_for(screen.encoding, colour=False).more} {len(found.peaks) - MOST_ROWS} more "
-        f"devices"
-    )
+    dots = signs_for(screen.encoding, colour=False).more
+    return f"{dots} {len(found.peaks) - MOST_ROWS} more devices"
 
 
 def _first_and_last(rows: list[Any]) -> list[Any]:
-    """All rows, or the first and the last with None between."""
-    return (
-        rows
-        if len(rows) <= MOST_ROWS
-        else [*rows[: MOST_ROWS // 2], None, *rows[-MOST_ROWS // 2 :]]
-    )
+    """Return all rows; of too many, the first and the last, with None between."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    return [*rows[: MOST_ROWS // 2], None, *rows[-MOST_ROWS // 2 :]]
 
 
 def misfit_error(found: MemoryReport, near: Sequence[Alternative], unsearched: bool) -> PpsimError:
-    """Return the error of a run that does not fit, with alternatives; ``unsearched`` splits are
-    left to ppsim partition.
+    """Return the error that a run does not fit the cap, with the alternatives ``near`` as its hint.
+
+    ``unsearched``: there are other splits of the layers, which only ppsim partition searches.
     """
     unit, peak = found.curve.unit, found.exceeding[0]
     cap = found.cap_of(peak.device)
-    always = sum(peak.parts[name] for name in found.model.static)
-    if always > cap:
-        when = f"holds {format_size(always, unit)} before its first activation"
+    static = sum(peak.parts[name] for name in found.model.static)
+    if static > cap:
+        excess = f"holds {format_size(static, unit)} before its first activation"
     else:
         from ppsim.engine.memory.report import find_excess
 
         first = find_excess(found, peak)
-        when = f"passes it at {first.time:g} {found.timeline.unit} ({found.label(first.op)})"
-    more = len(found.exceeding) - 1
+        excess = f"passes it at {first.time:g} {found.timeline.unit} ({found.label(first.op)})"
     message = (
         f"{found.timeline.schedule.name} does not fit {format_cap(found)}: device {peak.device} "
-        f"{when} and needs {format_size(peak.value - cap, unit)} more at its peak"
-        + (f"; {more} other device{'s' if more > 1 else ''} over too" if more else "")
+        f"{excess} and needs {format_size(peak.value - cap, unit)} more at its peak"
     )
-    fits = [
-        f"{a.options} ({format_size(a.peak, unit)}, makespan {a.makespan:g}{_change_text(a)})"
-        for a in near
+    if more := len(found.exceeding) - 1:
+        message += f"; {more} other device{'s exceed' if more > 1 else ' exceeds'} it too"
+    hints = [
+        f"{fix.options} ({format_size(fix.peak, unit)}, makespan {fix.makespan:g}"
+        f"{_microbatches_note(fix)})"
+        for fix in near
     ]
     if unsearched:
-        before = sum(not a.options.startswith("--mb") for a in near)
-        fits.insert(before, "ppsim partition with this --cap (searches other splits)")
-    other = (
-        "more devices, a higher tp or zero, recompute, or a smaller mbs"
-        if unit == "B"
-        else f"a larger --cap; this run needs "
-        f"{number_at_least(found.fullest.value / _per_unit(found))}"
-    )
-    return PpsimError(message, " or ".join(fits) or other)
+        place = sum(not fix.options.startswith("--mb") for fix in near)
+        hints.insert(place, "ppsim partition with this --cap (searches other splits)")
+    if hints:
+        return PpsimError(message, " or ".join(hints))
+    if unit == "B":
+        return PpsimError(message, "more devices, a higher tp or zero, recompute, or a smaller mbs")
+    needed = number_at_least(found.fullest.value / _per_unit(found))
+    return PpsimError(message, f"a larger --cap; this run needs {needed}")
 
 
-def _change_text(fix: Alternative) -> str:
-    """The reason why a fix's makespan does not compare with the one asked for."""
+def _microbatches_note(fix: Alternative) -> str:
+    """Return a note on a fix whose makespan is for another number of microbatches; else empty."""
     return ", another number of microbatches" if fix.options.startswith("--mb") else ""
 
 
 def format_cap(found: MemoryReport) -> str:
-    """Write the cap with its unit; of devices that have different caps all of them."""
+    """Return the cap with its unit as text; different caps of devices as a list."""
     caps = found.cap if isinstance(found.cap, tuple) else (found.cap or 0,)
     if found.curve.unit == "B":
         return ", ".join(map(format_size, caps))
@@ -660,33 +659,35 @@ def format_cap(found: MemoryReport) -> str:
 
 
 def _per_unit(found: MemoryReport) -> float:
-    """Return how many of the curve's units make one unit of ``--cap``."""
+    """Return the number of the curve's units in one unit of ``--cap``."""
     from ppsim.engine.memory.usage import activations_per_unit
 
     return activations_per_unit(found.timeline.schedule, found.curve.unit)
 
 
 def spare_text(found: MemoryReport) -> str:
-    """Write whether all devices are within the cap, and by how much the nearest is, or how much it
-    lacks.
+    """Return "fits" or "does not fit" with the cap, and the spare or missing memory of the fullest
+    device.
     """
     spare, peak = found.least_spare
     unit = found.curve.unit
-    whose = "" if found.replica is None else f" of replica {found.replica}"
-    held = f"device {peak.device}{whose} holds {format_size(peak.value, unit)}"
+    replica = "" if found.replica is None else f" of replica {found.replica}"
+    held = f"device {peak.device}{replica} holds {format_size(peak.value, unit)}"
     if spare < 0:
         return f"does not fit {format_cap(found)}: {held}, {format_size(-spare, unit)} too much"
     return f"fits {format_cap(found)}: {held}, {format_size(spare, unit)} to spare"
 
 
 def format_amount(value: float, unit: str) -> str:
-    """Write an amount with its unit."""
+    """Return an amount with its unit as text."""
     return with_unit(format_size(value, unit), unit)
 
 
 def compare_measured(found: MemoryReport, path: str) -> dict[str, Any]:
-    """Compare measured peaks with the report's; activations are given a base and a size by least
-    squares first.
+    """Return measured peaks and those of a report, in GiB, as JSON has them.
+
+    Numbers of activations become GiB by a least-squares fit: memory that each device always holds,
+    and the size of an activation.
 
     Raises:
         InputError: the file has no peaks, or not one for each device.
@@ -706,26 +707,28 @@ def compare_measured(found: MemoryReport, path: str) -> dict[str, Any]:
     rows = [
         {
             "device": device,
-            "peak_gib": here / GIB,
-            "measured_gib": peak / GIB,
-            "error": here / peak - 1 if peak else None,
+            "peak_gib": simulated / GIB,
+            "measured_gib": measured / GIB,
+            "error": simulated / measured - 1 if measured else None,
         }
-        for device, (here, peak) in enumerate(zip(held.tolist(), peaks.tolist(), strict=True))
+        for device, (simulated, measured) in enumerate(
+            zip(held.tolist(), peaks.tolist(), strict=True)
+        )
     ]
     return {"devices": rows, **line, "worst": int(peaks.argmax())}
 
 
-def measured_lines(beside: dict[str, Any]) -> Iterator[str]:
-    """Yield lines on measured peaks against the schedule's, and the fullest device."""
-    yield f"\n{'':<9}{'here':>10} {'measured':>10} {'error':>7}  GiB"
-    for row in beside["devices"]:
+def measured_lines(comparison: dict[str, Any]) -> Iterator[str]:
+    """Yield lines that compare simulated peaks with measured ones, in GiB."""
+    yield f"\n{'':<9}{'simulated':>10} {'measured':>10} {'error':>7}  GiB"
+    for row in comparison["devices"]:
         error = "-" if row["error"] is None else format_change(row["error"])
         name = f"dev {row['device']}"
         yield f"{name:<9}{row['peak_gib']:>10.2f} {row['measured_gib']:>10.2f} {error:>7}"
-    if "base_gib" in beside:
+    if "base_gib" in comparison:
         yield (
-            f"fitted to the measured peaks: {beside['base_gib']:.1f} GiB that each device always "
-            f"holds, {beside['activation_gib']:.2f} GiB an activation"
+            f"fitted to the measured peaks: {comparison['base_gib']:.1f} GiB that each device "
+            f"always holds, {comparison['activation_gib']:.2f} GiB an activation"
         )
-    worst = beside["devices"][beside["worst"]]
+    worst = comparison["devices"][comparison["worst"]]
     yield f"measured, device {worst['device']} holds most, {worst['measured_gib']:.1f} GiB"

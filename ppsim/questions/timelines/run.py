@@ -83,12 +83,12 @@ if TYPE_CHECKING:
 class RunRequest(Request):
     """Time one schedule and show it.
 
-    The bound is proved: no order of the same ops takes less on the same devices, each holding no
-    more activations than in this schedule. Other ops, such as backwards split into I and W, another
-    placement or more memory may.
+    The bound is proved: on the same devices, and with no more activations on any of them than in
+    this schedule, no order of the same ops takes less. Other ops, such as backwards split into I
+    and W, another placement, or more memory may take less.
 
-    Peak activations count activations of one stage and microbatch, each held from the start of F to
-    the end of B, or of W where backwards are split; with --recompute, from R on. ppsim memory
+    Peak activations count activations of one stage and microbatch. Each is held from the start of F
+    to the end of B, or of W if backwards are split; with --recompute, from R on. ppsim memory
     counts bytes.
 
     \b
@@ -102,13 +102,13 @@ class RunRequest(Request):
         Need(
             ("lowered",),
             lambda g: g.writes("lowered") or bool(g["grid"]),
-            "{options} says how to write csv, and none is written",
+            "{options} needs -o FILE.csv",
             "add -o FILE.csv",
         ),
         Need(
             ("blank",),
             lambda g: g.writes("edits"),
-            "{options} is of pages, and none is written",
+            "{options} needs -o FILE.html",
             "add -o FILE.html",
         ),
         Need(
@@ -120,7 +120,7 @@ class RunRequest(Request):
         Need(
             ("lowered",),
             lambda g: not (g["deal"] or g["max_tokens"]),
-            "{options} and --deal both say what csv holds",
+            "{options} and --deal each write another csv",
         ),
         Need(
             ("reorder",),
@@ -132,11 +132,10 @@ class RunRequest(Request):
             lambda g: (
                 not any(g[name] for name in (*GIVEN_COSTS, *UNEVEN, *DETAILED) if name != "order")
             ),
-            "{options} gives every step one slot, so options of costs and of messages change "
-            "nothing",
+            "{options} gives every op one slot, so options of costs and of messages have no effect",
             "leave them out, or leave out --grid",
         ),
-        Need(("grid",), lambda g: not g["quiet"], "{options} shows every step"),
+        Need(("grid",), lambda g: not g["quiet"], "{options} prints every slot, and -q one line"),
         Need(
             ("style", "width", "memory", "gantt", *LOOK),
             lambda g: not g["grid"],
@@ -153,13 +152,13 @@ class RunRequest(Request):
     face: FaceOptions = group(FaceOptions, "Output")
     network: NetworkOptions = group(NetworkOptions, "Messages")
     blank: bool = flag(
-        "--blank", help="Pages begin with empty rows, and their reader places the ops."
+        "--blank", help="Write a page with empty rows, in which its reader places the ops."
     )
     lowered: bool = flag(
         "--lowered", help="Write csv with sends and receives (torch's compute_comms)."
     )
     merge_bw: bool = flag(
-        "--merge-bw", help="Run I and W of a microbatch, where W follows its I, as one B."
+        "--merge-bw", help="Merge I and W of a microbatch into one B if W directly follows I."
     )
     gantt: bool = flag(
         "--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on)."
@@ -169,15 +168,15 @@ class RunRequest(Request):
     )
     memory: bool | None = flag(
         "--memory/--no-memory",
-        help="Draw what the devices hold below figures (on, except in style paper).",
+        help="Draw the memory of the devices below figures (on, except in style paper).",
     )
     grid: bool = flag(
         "--grid",
-        help="Show the steps on integer time slots, empty where a device must wait; -o "
+        help="Show the ops on integer time slots, empty ones where a device must wait; -o writes "
         "csv or json.",
     )
     reorder: bool = flag(
-        "--reorder", help="Search an order of unequal microbatches (--mb-scale) that is faster."
+        "--reorder", help="Search for a faster order of unequal microbatches (--mb-scale)."
     )
     replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
@@ -186,19 +185,18 @@ class RunRequest(Request):
 
 
 def run(schedule: str | Schedule, **options: Any) -> Any:
-    """Time one schedule: a name, a file, or a schedule object; times are in the unit of the costs
-    (t_F by default).
+    """Time one schedule, in the unit of the costs (t_F by default).
 
     Args:
-        schedule: as ``ppsim run`` takes it: ``1f1b``, ``interleaved:2``, a file; or a schedule.
-        options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``,
+        schedule: a name such as ``1f1b`` or ``interleaved:2``, a file, or a schedule object.
+        options: the options of ``ppsim run`` by name: ``devices``, ``microbatches``, ``tf``,
             ``p2p``, ...
 
     Returns:
         A :class:`Run`, with ``grid`` a :class:`Grid`.
 
     Raises:
-        InputError: an option or a shape that is refused.
+        InputError: an option or a shape is refused.
     """
     from ppsim.ask.request import ask
 
@@ -208,7 +206,7 @@ def run(schedule: str | Schedule, **options: Any) -> Any:
 
 
 def answer(request: RunRequest) -> Run | Grid:
-    """Time the schedule of the request."""
+    """Time the schedule of the request; with --grid, put it on integer slots."""
     costs, network = price_by_model(
         request.costs, request.network, request.modelled, request.lengths.mbs
     )
@@ -216,63 +214,68 @@ def answer(request: RunRequest) -> Run | Grid:
     spec = request.own or request.schedule.spec
     if request.lowered:
         network = replace(network, p2p=network.p2p or "overlap")
-    schedule, prices = build(spec, request.shape, request.costs, network, request.merge_bw)
+    schedule, prices = build(spec, request.shape, costs, network, request.merge_bw)
     if request.lanes and not schedule.has_lanes:
         raise InputError(
-            f"--lanes has no effect: {schedule.name} does nothing beside compute", "leave it out"
+            f"--lanes has no effect: {schedule.name} has only compute ops", "leave it out"
         )
     if request.grid:
         return Grid(request, schedule)
-    load, dealt = (
-        find_load(request.lengths, schedule, request.replica_options.count, request.costs),
-        None,
-    )
-    if load and request.dealing.is_asked:
-        dealt = deal_load(
-            request.dealing,
-            partial(_build_with_microbatches, request),
-            (schedule, prices),
-            load,
-            request.replica_options,
-        )
-        schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
-    each = time_replicas(
-        schedule,
-        prices,
-        network,
-        request.costs,
-        request.replica_options,
-        load,
-        to_torch=request.lowered,
-    )
+    load, dealt = _load_and_dealing(request, schedule, prices)
+    if dealt:
+        schedule, prices = dealt.schedule, dealt.costs
+    options, lowered = request.replica_options, request.lowered
+    replicas = time_replicas(schedule, prices, network, costs, options, load, to_torch=lowered)
     loaded = None
-    if load and each:
-        loaded = LoadedRuns(
-            schedule, prices, load, request.replica_options, network, request.costs.links
-        )
-        prices = costs_of_slowest(schedule, prices, request.replica_options, load, each.slowest)
-    timeline, execution = time_ops(
-        schedule, prices, network, request.costs.links, to_torch=request.lowered
-    )
-    order = None
-    if request.reorder:
-        from ppsim.analysis.reorder import reorder
+    if load and replicas:
+        loaded = LoadedRuns(schedule, prices, costs, load, options, network, costs.links)
+    if replicas:
+        prices = costs_of_slowest(schedule, prices, costs, options, load, replicas.slowest)
+    timeline, execution = time_ops(schedule, prices, network, costs.links, to_torch=lowered)
+    order = _faster_order(request, schedule, prices)
+    held = _held_with_cap(request, loaded or timeline)
+    metrics = measure_with_bound(timeline, prices, costs.tokens, detailed=execution is not None)
+    return Run(request, timeline, prices, metrics, execution, order, replicas, held, load, dealt)
 
-        order = reorder(schedule, prices)
-    held = None
-    if request.cap:
-        from ppsim.prices.cap import read_cap, report_held
 
-        held = report_held(loaded or timeline, request.costs, read_cap(request.cap))
-    metrics = measure_with_bound(
-        timeline, prices, request.costs.tokens, detailed=execution is not None
-    )
-    return Run(request, timeline, prices, metrics, execution, order, each, held, load, dealt)
+def _load_and_dealing(
+    request: RunRequest, schedule: Schedule, prices: Costs
+) -> tuple[Load | None, DealtLoad | None]:
+    """Return the times of every replica's microbatches, and their dealing if --deal asks for it;
+    None without lengths.
+    """
+    options = request.replica_options
+    load = find_load(request.lengths, schedule, options.count, request.costs)
+    if not (load and request.dealing.is_asked):
+        return load, None
+    build_with = partial(_build_with_microbatches, request)
+    dealt = deal_load(request.dealing, build_with, (schedule, prices), load, options)
+    return dealt.load, dealt
+
+
+def _faster_order(request: RunRequest, schedule: Schedule, prices: Costs) -> MicrobatchOrder | None:
+    """Return the fastest order of microbatches found; None without --reorder."""
+    if not request.reorder:
+        return None
+    from ppsim.analysis.reorder import reorder
+
+    return reorder(schedule, prices)
+
+
+def _held_with_cap(request: RunRequest, runs: LoadedRuns | Timeline) -> MemoryReport | None:
+    """Return the memory of the devices with the cap; None without --cap."""
+    if not request.cap:
+        return None
+    from ppsim.prices.cap import read_cap, report_held
+
+    return report_held(runs, request.costs, read_cap(request.cap))
 
 
 def _build_with_microbatches(request: RunRequest, count: int) -> tuple[Schedule, Costs]:
-    """Make the schedule asked for with another number of microbatches (InputError: it does not take
-    it).
+    """Return the schedule of the request with another number of microbatches, and its costs.
+
+    Raises:
+        InputError: the schedule refuses the number.
     """
     if request.own:
         raise InputError("the schedule has its number of microbatches", "a schedule's name")
@@ -285,16 +288,15 @@ class Run(Answer[RunRequest]):
     """A schedule with the times of its ops.
 
     Attributes:
-        timeline: start and end of every op.
-        costs: of the ops.
-        metrics: the numbers, with the bound.
-        execution: the run with sends and receives as ops, where it was asked for.
-        reordered: a faster order of the microbatches, where one was asked for.
-        replicas: when devices of each data-parallel replica are done, where there are several.
-        held: what devices hold against ``--cap``, where there is one.
-        load: what the microbatches of every replica take, where lengths are given; the timeline is
-            that of the slowest replica.
-        dealt: what dealing the sequences again gives, where it was asked for.
+        timeline: the start and the end of every op, of the slowest replica.
+        costs: the costs of the ops.
+        metrics: the numbers of the run, with the bound.
+        execution: the run with sends and receives as ops; None without --p2p or a cluster.
+        reordered: a faster order of the microbatches; None without --reorder.
+        replicas: the end of each device of each data-parallel replica; None for one replica.
+        held: the memory of the devices and the cap; None without --cap.
+        load: the times of every replica's microbatches; None without lengths.
+        dealt: the step after dealing the sequences again; None without --deal.
     """
 
     timeline: Timeline
@@ -314,12 +316,12 @@ class Run(Answer[RunRequest]):
 
     @property
     def bound(self) -> float:
-        """A time that no order of the same ops in the same memory beats."""
+        """A lower bound on the time of all orders of the same ops in the same memory."""
         return self.metrics.bound
 
     @cached_property
     def chunks(self) -> Chunks | None:
-        """The chunks of a prompt, and the time to its first token; None where there is none."""
+        """The chunks of a prompt, and the time to its first token; None without --chunked."""
         costs = self.request.costs
         if not costs.chunked:
             return None
@@ -330,8 +332,8 @@ class Run(Answer[RunRequest]):
 
     @cached_property
     def how_many(self) -> UsableBatches | None:
-        """The number of batches in flight that a decoder of equal batches can use; None if not
-        asked for.
+        """The number of batches in flight that a decoder of equal batches can use; None for other
+        schedules.
         """
         request = self.request
         if (
@@ -368,75 +370,69 @@ class Run(Answer[RunRequest]):
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """The inputs that make the answer again."""
+        """The command, version and settings that repeat the answer."""
         return inputs_of(self.typed_options, self.costs)
 
     @property
     def verdict(self) -> str:
-        """The makespan, the idle share, the bound, and whether the run fits."""
+        """The makespan, the idle share, the bound, and with --cap whether the run fits."""
         text = run_verdict(self.schedule, self.metrics, self.timeline.unit)
         if self.replicas:
             count = count_text(len(self.replicas.ends), "replica")
             text = f"a step of {count} takes {self.replicas.step}; {text}"
-        return text + (f"; it {_fit_text(self.held)}" if self.held else "")
+        return f"{text}; it {_fit_text(self.held)}" if self.held else text
 
     @property
     def tone(self) -> str:
-        """The tone of a fault where the run does not fit."""
+        """The tone of a fault if the run does not fit the cap."""
         return "fault" if self.held and self.held.exceeding else "name"
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.run/1``."""
+        """Return the object of schema ``ppsim.run/1``."""
         from ppsim.show.files.writers.json import run_object
 
-        suggested: dict[str, Any] = {"reorder": self.reordered.to_json()} if self.reordered else {}
+        further: dict[str, Any] = {"reorder": self.reordered.to_json()} if self.reordered else {}
         if self.request.costs.encoder:
             from ppsim.search.rules.encoder import misfits_object
 
-            suggested["encoder"] = misfits_object(self.timeline, self.costs)
+            further["encoder"] = misfits_object(self.timeline, self.costs)
         if self.replicas:
-            suggested["replicas"] = self.replicas.to_json()
+            further["replicas"] = self.replicas.to_json()
         if self.load:
-            suggested["lengths"] = lengths_object(self.load)
+            further["lengths"] = lengths_object(self.load)
         if self.dealt:
-            suggested["deal"] = self.dealt.deal_object()
-            suggested["assignment"] = assignment_object(self.dealt.load.sequences)
+            further["deal"] = self.dealt.deal_object()
+            further["assignment"] = assignment_object(self.dealt.load.sequences)
         if self.chunks:
-            suggested["chunked"] = self.chunks.to_json()
+            further["chunked"] = self.chunks.to_json()
         if self.how_many:
-            suggested |= self.how_many.to_json()
+            further |= self.how_many.to_json()
         if counts := counts_lines([self.schedule]):
-            suggested["counts"] = "; ".join(counts)
+            further["counts"] = "; ".join(counts)
         if self.held:
-            suggested |= {"cap": self.held.cap, "fits": not self.held.exceeding}
+            further |= {"cap": self.held.cap, "fits": not self.held.exceeding}
         if self.step:
-            suggested["step"] = self.step
-        return (
-            run_object(
-                self.timeline, self.inputs, self.execution, self.metrics.bound, self.metrics.round
-            )
-            | suggested
-        )
+            further["step"] = self.step
+        metrics = self.metrics
+        run = run_object(self.timeline, self.inputs, self.execution, metrics.bound, metrics.round)
+        return run | further
 
     def line(self) -> Iterator[Block]:
         """The numbers on one line."""
-        name = f"{self.schedule.name} {self.schedule.n_devices}x{self.schedule.whole_microbatches}"
-        step = (
-            f"  step of {count_text(len(self.replicas.ends), 'replica')} {self.replicas.step}"
-            if self.replicas
-            else ""
-        )
-        fits = f"  {_fit_text(self.held)}" if self.held else ""
-        yield Line(
-            result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit)
-            + step
-            + fits
-        )
+        schedule = self.schedule
+        name = f"{schedule.name} {schedule.n_devices}x{schedule.whole_microbatches}"
+        text = result_line(name, self.metrics, shape_of(schedule), self.timeline.unit)
+        if self.replicas:
+            count = count_text(len(self.replicas.ends), "replica")
+            text += f"  step of {count} {self.replicas.step}"
+        if self.held:
+            text += f"  {_fit_text(self.held)}"
+        yield Line(text)
 
     def blocks(self) -> Iterator[Block]:
         """Yield the chart and the numbers, each with its meaning."""
-        whose = f", replica {self.replicas.slowest}" if self.load and self.replicas else ""
-        yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}{whose}"])
+        replica = f", replica {self.replicas.slowest}" if self.replicas else ""
+        yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}{replica}"])
         if self.request.gantt:
             marks = None
             if self.execution:
@@ -468,12 +464,12 @@ class Run(Answer[RunRequest]):
             yield from self.dealt.lines(self.timeline.unit)
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
-        """The schedule."""
+        """The timeline with its title."""
         return [(title_of(self.schedule), self.timeline)]
 
     def error_after_output(self) -> PpsimError | None:
-        """Return the error that the run does not fit, with alternatives if no options of messages
-        are given.
+        """Return the error that the run does not fit the cap, with alternatives if they can be
+        searched.
         """
         request, held = self.request, self.held
         if not held or not held.exceeding:
@@ -483,43 +479,38 @@ class Run(Answer[RunRequest]):
 
         if request.own or request.merge_bw or request.network.detailed or self.dealt:
             error = misfit_error(held, (), unsearched=False)
-            error.hint += ", or ppsim memory with this --cap, which says what fits"
+            error.hint += ", or ppsim memory with this --cap, which finds alternatives that fit"
             return error
         loads = Loads(request.lengths, request.replica_options.count)
         case = Case(request.schedule.spec, request.shape, request.costs, None, loads)
         return misfit_error(held, *find_alternatives(held, case))
 
     def notes(self) -> Iterator[str]:
-        """Notes: the unit of a line of numbers, a faster order of microbatches, a possible
-        deadlock.
-        """
+        """Notes on units of a line of numbers, a faster order of microbatches, and deadlocks."""
         if self.request.face.quiet:
             yield from counts_lines([self.schedule])
         if self.held and self.load:
             yield self.load.describe_memory()
         if self.reordered and not self.request.face.as_json:
-            yield self._faster_order(self.reordered)
+            yield self._order_text(self.reordered)
         if self.request.lowered and self.execution:
             yield from note_queues(self.execution.timeline.schedule)
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for, with the function that writes it."""
-        dealt = self.dealt
-        if dealt is None:
+        """Return the writer of each -o: of the timeline, or with --deal for csv of the dealing."""
+        if self.dealt is None:
             return self._document_writers(output)
         targets = find_targets(output)
         tables = [target for target, suffix in targets if suffix == ".csv"]
-        rest = replace(
-            output, output=tuple(target for target, _ in targets if target not in tables)
-        )
-        save = partial(save_assignment, dealt.load.sequences, self.inputs)
+        others = tuple(target for target, _ in targets if target not in tables)
+        save = partial(save_assignment, self.dealt.load.sequences, self.inputs)
         return [
             *((target, partial(save, target)) for target in tables),
-            *self._document_writers(rest),
+            *self._document_writers(replace(output, output=others)),
         ]
 
     def _document_writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for that holds the timeline."""
+        """Return the writer of each -o as a document of the timeline."""
         return document_writers(
             [self.timeline],
             [title_of(self.schedule)],
@@ -530,8 +521,9 @@ class Run(Answer[RunRequest]):
         )
 
     def plot(self, ax: Axes | None = None, **look: Any) -> Any:
-        """Draw the chart as a matplotlib figure, or into axes of yours; ``look`` as for figures of
-        ``ppsim run``.
+        """Draw the chart as a matplotlib figure, or into your axes.
+
+        ``look`` are the options of figures of ``ppsim run`` by name.
         """
         output, title = self._look(look), title_of(self.schedule)
         if ax is not None:
@@ -553,15 +545,16 @@ class Run(Answer[RunRequest]):
         )
 
     def explain(self, **options: Any) -> Any:
-        """Say why devices are idle; ``options`` as ``ppsim explain`` takes them."""
+        """Explain why devices are idle; ``options`` are those of ``ppsim explain`` by name."""
         from ppsim.questions.across.explain import ExplainRequest
         from ppsim.questions.across.explain import answer as answer_explain
 
         return answer_explain(self._related_request(ExplainRequest, options))
 
     def memory(self, model: str | None = None, **options: Any) -> Any:
-        """Tell what devices hold over time, in bytes of a ``model``; ``options`` as ``ppsim
-        memory`` takes them.
+        """Return the memory of the devices over time, in bytes with a ``model``.
+
+        ``options`` are those of ``ppsim memory`` by name.
         """
         from ppsim.questions.timelines.memory import MemoryRequest
         from ppsim.questions.timelines.memory import answer as answer_memory
@@ -569,19 +562,19 @@ class Run(Answer[RunRequest]):
         return answer_memory(self._related_request(MemoryRequest, options | {"model": model}))
 
     def _related_request(self, kind: type[Request], options: dict[str, Any]) -> Any:
-        """The request of another question about the same run."""
+        """Return the request of another question with the options of this run."""
         from ppsim.ask.request import ask
 
-        own = flatten(self.request)
+        values = flatten(self.request)
         shared = {
-            option.name: own[option.name]
+            option.name: values[option.name]
             for option in list_options(kind)
             if option.name in self.request.given
         }
         return ask(kind, shared | options)
 
     def complete(self, document: Document, suffix: str) -> Document:
-        """Add messages and memory where the format can show them."""
+        """Add messages, the bound, and memory to a document, as far as its format shows them."""
         from ppsim.show.files.document import abilities_of
 
         if self.execution and self.request.lowered and abilities_of(suffix).lowered:
@@ -593,32 +586,17 @@ class Run(Answer[RunRequest]):
         )
         if self.metrics.round:
             document = replace(document, rounds=(self.metrics.round,))
-        if suffix == ".html" and self.execution and self.request.network.cluster:
-            from ppsim.show.drawing.cluster_map import cluster_map
-            from ppsim.workload.hardware.hardware import read_cluster
-
-            per_node = read_cluster(self.request.network.cluster).devices_per_node
-            document = replace(document, cluster=cluster_map(self.execution, per_node))
-        if suffix == ".html" and self.load and self.replicas:
-            document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
         if suffix == ".html":
-            from ppsim.prices.editable import check_blank, make_editable
-
-            if self.request.blank:
-                check_blank(self.schedule)
-            document = make_editable(
-                document, [self.costs], None if self.load else self.typed_options
-            )
-            if self.request.blank:  # the verdict would tell what is to be found
-                document = replace(document, blank=True, verdict="")
+            document = self._complete_page(document)
         if self.held:
-            document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
-            document = replace(document, memory_models=(self.held.model,))
-            if suffix == ".html":
-                document = replace(document, caps=self.held.device_caps)
-        shown = document.style != "paper" and not self.schedule.only_forwards  # which keep nothing
-        wanted = shown if self.request.memory is None else self.request.memory
-        if self.held or not wanted or not abilities_of(suffix).memory:
+            held = self.held
+            document = replace(document, memory=(held.curve,), cap=held.common_cap)
+            document = replace(document, memory_models=(held.model,))
+            return replace(document, caps=held.device_caps) if suffix == ".html" else document
+        # schedules of forwards alone keep no activations
+        by_default = document.style != "paper" and not self.schedule.only_forwards
+        is_wanted = by_default if self.request.memory is None else self.request.memory
+        if not is_wanted or not abilities_of(suffix).memory:
             return document
         sizes = self.load.sizes()[self.replicas.slowest] if self.load and self.replicas else None
         return add_memory(
@@ -629,8 +607,29 @@ class Run(Answer[RunRequest]):
             sizes=sizes,
         )
 
-    def _faster_order(self, found: MicrobatchOrder) -> str:
-        """The fastest order of microbatches found by simulation."""
+    def _complete_page(self, document: Document) -> Document:
+        """Add the cluster's map, the loads of replicas and the data for editing to a page."""
+        from ppsim.prices.editable import check_blank, make_editable
+
+        cluster = self.request.network.cluster
+        if self.execution and cluster:
+            from ppsim.show.drawing.cluster_map import cluster_map
+            from ppsim.workload.hardware.hardware import read_cluster
+
+            per_node = read_cluster(cluster).devices_per_node
+            document = replace(document, cluster=cluster_map(self.execution, per_node))
+        if self.load and self.replicas:
+            document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
+        if self.request.blank:
+            check_blank(self.schedule)
+        given = None if self.load else self.typed_options
+        document = make_editable(document, [self.costs], given)
+        if self.request.blank:  # without the verdict, which would give away the answer
+            document = replace(document, blank=True, verdict="")
+        return document
+
+    def _order_text(self, found: MicrobatchOrder) -> str:
+        """Return a sentence on the fastest order of microbatches found."""
         if found.makespan >= found.given_makespan * (1 - 1e-9):
             return f"reorder: none of {found.simulated} orders of the microbatches is faster"
         order = ",".join(map(str, found.order.tolist()))
@@ -643,16 +642,16 @@ class Run(Answer[RunRequest]):
 
 
 def step_text(step: dict[str, float]) -> str:
-    """Return the time of a model's step, and the part of it outside the pipeline."""
+    """Return the time of a model's step as text, with its parts outside the pipeline."""
     whole = step["seconds"]
     return (
-        f"{format_number(whole)} s: the pipeline, {format_part(step['reduction'], whole)} s of "
-        f"gradients and weights, {format_part(step['optimizer'], whole)} s of the optimizer"
+        f"{format_number(whole)} s: the pipeline, {format_part(step['reduction'], whole)} s for "
+        f"gradients and weights, {format_part(step['optimizer'], whole)} s for the optimizer"
     )
 
 
 def _fit_text(held: MemoryReport) -> str:
-    """Return a text on the memory left below the cap, or on the excess."""
+    """Return the memory left below the cap, or the excess, as text."""
     from ppsim.questions.timelines.memory import spare_text
 
     return spare_text(held)
@@ -660,23 +659,24 @@ def _fit_text(held: MemoryReport) -> str:
 
 @dataclass(frozen=True)
 class Grid(Answer[RunRequest]):
-    """A schedule on integer slots, a slot for every step, with sends and receives where asked for.
+    """A schedule on integer slots: one for every op, with --lowered also for sends and receives.
 
     Attributes:
-        schedule: to show.
+        schedule: the schedule.
     """
 
     schedule: Schedule
 
     @cached_property
     def _slots(self) -> Costs:
+        """Costs of one slot for every op."""
         from ppsim.core.costs import costs_for
 
         return costs_for(self.schedule, tb=1.0, ti=1.0, tw=1.0, per="stage")
 
     @cached_property
     def rows(self) -> list[list[str]]:
-        """The op of each device in each slot, empty where it waits."""
+        """The op of each device in each slot; empty texts for waits."""
         from ppsim.analysis.grid import cells_of
 
         if not self.request.lowered:
@@ -689,7 +689,7 @@ class Grid(Answer[RunRequest]):
 
     @property
     def verdict(self) -> str:
-        """The number of slots, and of empty ones."""
+        """The number of slots, and of the empty ones."""
         slots = max(map(len, self.rows), default=0)
         empty = sum(not cell for row in self.rows for cell in row)
         whole = slots * len(self.rows)
@@ -697,7 +697,7 @@ class Grid(Answer[RunRequest]):
         return f"{self.schedule.name} takes {count_text(slots, 'slot')}; {waits}"
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
-        """The schedule with a slot for every op; none with sends and receives."""
+        """The timeline with a slot for every op; nothing with sends and receives."""
         if self.request.lowered:
             return []
         from ppsim.engine.simple.longest_path import simulate
@@ -705,7 +705,7 @@ class Grid(Answer[RunRequest]):
         return [(title_of(self.schedule), simulate(self.schedule, self._slots))]
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.grid/1``."""
+        """Return the object of schema ``ppsim.grid/1``."""
         inputs = inputs_of(self.typed_options, self._slots)
         return {
             "schema": "ppsim.grid/1",
@@ -721,7 +721,7 @@ class Grid(Answer[RunRequest]):
         yield text_of(self.rows)
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for: csv, or json."""
+        """Return the writer of each -o: csv, or json."""
         import orjson
 
         from ppsim.analysis.grid import csv_of

@@ -1,4 +1,4 @@
-"""Schedules over a grid of shapes, best marked."""
+"""Time schedules over a grid of shapes, and mark the best."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 import click
 import numpy as np
@@ -50,19 +50,20 @@ from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.chunked import count_chunks
 from ppsim.prices.options import NAMING_FILES, CostOptions, ask_costs
 from ppsim.prices.parts.modelled import ModelledOptions, price_by_model
-from ppsim.prices.several import check_shape, options_taken, time_schedule
+from ppsim.prices.several import find_sizes, options_taken, refuse_other_steps, time_schedule
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.style import Style
     from rich.table import Table
 
+    from ppsim.core.schedule import Schedule
     from ppsim.show.drawing.card_bars import Bars
 
-MOST_SAID = 3  # numbers of devices that the verdict names
-MOST = 10_000
+MOST_SAID = 3  # numbers of devices in the verdict
+MOST = 10_000  # shapes of a sweep
 SCALES = ("mb_scale", "slice_scale")
-USED = "times_used"  # kept with a row, and no part of the answer
+USED = "times_used"  # key of a row in the results file that is not part of the answer
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -70,8 +71,8 @@ Rows = Sequence[Mapping[str, Any]]
 class SweepRequest(Request):
     """Time schedules over devices, microbatches and chunks.
 
-    -o draws time against memory with the Pareto front, or a heat map, or writes the table: csv,
-    json, parquet. A page (.html) has both.
+    -o draws time against memory with the Pareto front, or with --heat a heat map, or writes the
+    table (csv, json, parquet). A page (html) has both pictures.
 
     \b
       ppsim sweep 1f1b zb-1p interleaved --devices 8 --mb 8:64:8 --chunks 2,4
@@ -89,18 +90,18 @@ class SweepRequest(Request):
         Need(
             ("metric",),
             lambda g: not g["as_json"],
-            "--json holds every metric, so {options} chooses none",
+            "--json has every metric, so {options} has no effect",
         ),
         Need(
             ("stages", "devices"),
             lambda g: not (g["stages"] and g["devices"]),
             "{options} both set the devices of a sweep",
-            "one of them, and --chunks or NAME:V",
+            "give one of them, and --chunks or NAME:V",
         ),
         Need(
             ("mbs",),
             lambda g: bool(g["model"]),
-            "{options} is of the microbatches of a model, and there is none",
+            "{options} needs the microbatches of a model",
             "add --model NAME --cluster NAME",
         ),
     )
@@ -110,7 +111,7 @@ class SweepRequest(Request):
         "--metric",
         type=click.Choice([column.name for column in columns_of("sweep")]),
         default="bubble_rate",
-        help="What the table shows.",
+        help="The metric of the table.",
     )
     costs: CostOptions = group(CostOptions, "Costs")
     modelled: ModelledOptions = group(ModelledOptions, "Costs")
@@ -122,14 +123,14 @@ class SweepRequest(Request):
     output: OutputOptions = group(OutputOptions, "Output")
     heat: bool = flag(
         "--heat",
-        help="Draw --metric over the grid as a heat map, not time against memory.",
+        help="Draw --metric over the grid as a heat map, instead of time against memory.",
         common=True,
     )
     tasks: TaskOptions = group(TaskOptions, "Work")
     face: FaceOptions = group(FaceOptions, "Output")
 
     def check(self) -> None:
-        """Refuse formats that cannot be written before anything is timed."""
+        """Raise InputError for a format that cannot show a sweep."""
         from ppsim.show.files.tradeoff import check_suffix
 
         for _, suffix in find_targets(self.output, tables=True):
@@ -140,7 +141,7 @@ class SweepRequest(Request):
 
 
 class Shapes(list[dict[str, Any]]):
-    """The rows of a sweep, which a notebook shows as the answer's card.
+    """The rows of a sweep; a notebook shows them as the answer's card.
 
     Attributes:
         answer: the whole answer, with its verdict.
@@ -156,87 +157,127 @@ class Shapes(list[dict[str, Any]]):
 
 
 def sweep(schedules: Sequence[str], **options: Any) -> Shapes:
-    """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars
-    or pyarrow.
+    """Return the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
 
-    ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
+    A row is a schedule in a shape. If the schedule refuses the shape, ``applies`` is False and
+    ``reason`` says why.
 
     Args:
         schedules: names or files.
-        options: as ``ppsim sweep`` takes them, by name; ``devices``, ``microbatches`` and
+        options: the options of ``ppsim sweep`` by name; ``devices``, ``microbatches`` and
             ``chunks`` may be lists.
 
     Raises:
-        InputError: an option that is refused, or a grid without a shape that works.
+        InputError: an option is refused, or no shape of the grid works.
     """
     return Shapes(answer(ask(SweepRequest, {"names": schedules} | options)))
 
 
 def answer(request: SweepRequest) -> Sweep:
-    """Time the schedules of the request on each shape."""
-    from ppsim.schedules import reads_ops
-
-    specs, grid = request.schedules.specs, request.grid
+    """Time the schedules of the request on each shape of the grid."""
     costs, network = price_by_model(request.costs, request.network, request.modelled, request.mbs)
+    shapes = _grid_shapes(request, costs)
+    rows = _time_shapes(request, shapes, costs, network)
+    timed = [pair for pair, row in zip(shapes, rows, strict=True) if row["applies"]]
+    if not timed:
+        _refuse_shape(*shapes[-1], rows[-1]["reason"], costs, network, request.cap)
+    numbers = [row for row in rows if row["applies"]]
+    if all(_value(row, request.metric) is None for row in numbers):
+        raise InputError(
+            f"none of these schedules has a {request.metric}, because none repeats",
+            "decode or forward-only",
+        )
+    used = set().union(*(row[USED] for row in numbers))
+    refuse_unused(used, [row["schedule"] for row in numbers], costs)
+    schedules = _first_schedule_of_each(timed, costs, network)
+    refuse_other_steps(schedules)
+    prices = build_costs(schedules[timed[0][0].spec], costs, network)
+    inputs = inputs_of(TypedOptions.from_request(request), prices)
+    answered = tuple({name: value for name, value in row.items() if name != USED} for row in rows)
+    return Sweep(request, tuple(cell for cell, _ in shapes), answered, inputs)
+
+
+def _grid_shapes(request: SweepRequest, costs: CostOptions) -> list[tuple[Cell, ShapeOptions]]:
+    """Return the cells of the grid, each with its shape.
+
+    Raises:
+        InputError: there are too many, no size is given, or an option has no effect.
+    """
+    specs, grid = request.schedules.specs, request.grid
     if stages := stages_of(costs, grid.stages, grid.devices):
         grid = replace(grid, stages=[stages])
-    check_shape(specs, grid.stages or grid.devices, grid.microbatches or costs.chunked)
+    size, count = grid.stages or grid.devices, grid.microbatches or costs.chunked
+    stated = find_sizes(specs, size, count)
+    sizes: dict[str, Any] = {name: [number] for name, number in stated.items()}
+    grid = replace(grid, **sizes)
     check_taken(specs, grid)
     shapes = list(islice(cells_of(specs, grid, costs), MOST + 1))
     if len(shapes) > MOST:
         raise InputError(
-            f"a sweep takes {MOST:,} shapes, and these are more",
+            f"a sweep times at most {MOST:,} shapes, and these are more",
             "fewer --devices, --mb or --chunks",
         )
-    files = files_of(specs, costs, network)
+    return shapes
+
+
+def _time_shapes(
+    request: SweepRequest,
+    shapes: list[tuple[Cell, ShapeOptions]],
+    costs: CostOptions,
+    network: NetworkOptions,
+) -> list[Mapping[str, Any]]:
+    """Return the row of each shape, timed by the workers that the request asks for."""
+    from ppsim.schedules import reads_ops
+
+    files = files_of(request.schedules.specs, costs, network)
     work = {cell.key: (cell, shape) for cell, shape in shapes}
-    here = [cell.key for cell, _ in shapes if reads_ops(cell.spec)]
+    run_in_process = [cell.key for cell, _ in shapes if reads_ops(cell.spec)]
     with progress(not request.face.as_json and not request.face.quiet) as report:
         cap = read_cap(request.cap) if request.cap else None
         fewest = min((cell.devices for cell, _ in shapes), default=1) if costs.chunked else None
         time_cell = TimeCell(costs, network, files if request.tasks.dask else {}, cap, fewest)
         contents = {path: sha256(sent.content).hexdigest() for path, sent in files.items()}
-        capped = [asdict(cap)] if cap else []
-        # No sizes, so that the grid may grow.
-        kept_for = [_own_options(grid), asdict(costs), asdict(network), contents, *capped]
+        # rows of a results file are valid for these inputs; without sizes, so that a grid may grow
+        valid_for = [_own_options(request.grid), asdict(costs), asdict(network), contents]
+        if cap:
+            valid_for.append(asdict(cap))
         found = finish_tasks(
             time_cell,
             work,
             request.tasks,
-            kept_for,
+            valid_for,
             report,
-            here,
+            run_in_process,
             is_sound=partial(_is_sound, cap is not None),
         )
-    rows = [found[cell.key] for cell, _ in shapes]
-    timed = [
-        (cell, shape, row)
-        for (cell, shape), row in zip(shapes, rows, strict=True)
-        if row["applies"]
-    ]
-    if not timed:
-        why = rows[-1]["reason"]
-        hint = "what the brackets say" if why.endswith(")") else "other --devices, --mb or --chunks"
-        raise InputError(f"no shape of the grid works; the last: {why}", hint)
-    if all(_value(row, request.metric) is None for *_, row in timed):
-        raise InputError(
-            f"none of these schedules has a {request.metric}: they do not go round",
-            "decode or forward-only",
-        )
-    refuse_unused(
-        set().union(*(row[USED] for *_, row in timed)),
-        [row["schedule"] for *_, row in timed],
-        costs,
-    )
-    cell, shape, _ = timed[0]
-    schedule = build_schedule(
-        cell.spec, options_taken(cell.spec, shape), costs, network, quiet=True
-    )
-    found_inputs = inputs_of(
-        TypedOptions.from_request(request), build_costs(schedule, costs, network)
-    )
-    kept = tuple({name: value for name, value in row.items() if name != USED} for row in rows)
-    return Sweep(request, tuple(cell for cell, _ in shapes), kept, found_inputs)
+    return [found[cell.key] for cell, _ in shapes]
+
+
+def _refuse_shape(
+    cell: Cell,
+    shape: ShapeOptions,
+    reason: str,
+    costs: CostOptions,
+    network: NetworkOptions,
+    cap: str | None,
+) -> NoReturn:
+    """Raise InputError for a grid of which no shape works, with the reason of one and its hint."""
+    limit = read_cap(cap) if cap else None
+    refused = time_schedule(cell.spec, shape, costs, network, limit).refused or PpsimError(reason)
+    hint = refused.hint or "other --devices, --mb or --chunks"
+    raise InputError(f"no shape of the grid works; the last: {refused}", hint)
+
+
+def _first_schedule_of_each(
+    timed: Sequence[tuple[Cell, ShapeOptions]], costs: CostOptions, network: NetworkOptions
+) -> dict[str, Schedule]:
+    """Return the first schedule of each name in the grid."""
+    schedules: dict[str, Schedule] = {}
+    for cell, shape in timed:
+        if cell.spec not in schedules:
+            taken = options_taken(cell.spec, shape)
+            schedules[cell.spec] = build_schedule(cell.spec, taken, costs, network, quiet=True)
+    return schedules
 
 
 @dataclass(frozen=True)
@@ -244,9 +285,9 @@ class Sweep(Answer[SweepRequest]):
     """Schedules over a grid of shapes.
 
     Attributes:
-        cells: the shapes.
-        rows: the numbers of each, or why the schedule does not apply.
-        inputs: how to make the answer again.
+        cells: the schedule and the shape of each row.
+        rows: the numbers of each cell, or the reason why the schedule refuses the shape.
+        inputs: the command, version and settings that repeat the answer.
     """
 
     cells: tuple[Cell, ...]
@@ -255,11 +296,11 @@ class Sweep(Answer[SweepRequest]):
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """The shapes as rows of numbers; one that a schedule does not take has a reason."""
+        """The cells as rows of numbers; one whose schedule refuses the shape has the reason."""
         return list(self.to_json()["shapes"])
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.sweep/1``."""
+        """Return the object of schema ``ppsim.sweep/1``."""
         from ppsim.analysis.compare import sweep_object
 
         capped = {"cap": self.request.cap, "fits": self._any_fits} if self.request.cap else {}
@@ -270,36 +311,36 @@ class Sweep(Answer[SweepRequest]):
         return any(map(_fits, self.rows))
 
     def error_after_output(self) -> PpsimError | None:
-        """The error where nothing fits, with the least cap that admits something."""
+        """The error that nothing fits the cap, with the least cap that something fits, or None."""
         if self._any_fits:
             return None
-        return fits_none(
-            self.request.cap or "", [row["excess"] for row in self.rows if row["applies"]]
-        )
+        excesses = [row["excess"] for row in self.rows if row["applies"]]
+        return fits_none(self.request.cap or "", excesses)
 
     @property
     def verdict(self) -> str:
-        """The shape with the least of the metric; for times and counts of a 1/P share on each
-        number of devices.
+        """The schedule and shape with the least metric: of all, or on each number of devices if the
+        metric is not a share.
         """
-        lines = [*self._least_memory_lines()]
-        more = (
-            f"; below, {len(lines) - MOST_SAID} more numbers of devices"
-            if len(lines) > MOST_SAID
-            else ""
-        )
-        return "; ".join(lines[:MOST_SAID]) + more
+        lines = [*self._best_lines()]
+        verdict = "; ".join(lines[:MOST_SAID])
+        if len(lines) > MOST_SAID:
+            verdict += f"; below, {len(lines) - MOST_SAID} more numbers of devices"
+        return verdict
 
     @property
     def tone(self) -> str:
-        """The tone of a fault where nothing fits the cap."""
+        """The tone of a fault if nothing fits the cap."""
         return "name" if self._any_fits else "fault"
 
     def line(self) -> Iterator[Block]:
         """A line for each number of devices."""
-        yield from (Line(line, 2) for line in self._least_memory_lines())
+        yield from (Line(line, 2) for line in self._best_lines())
 
-    def _least_memory_lines(self) -> Iterator[str]:
+    def _best_lines(self) -> Iterator[str]:
+        """Yield a sentence on the schedule and shape with the least metric, one for each number of
+        devices if the metric depends on it.
+        """
         metric = self.request.metric
         found = [
             (value, cell)
@@ -311,34 +352,35 @@ class Sweep(Answer[SweepRequest]):
             return
         unit = next(row["unit"] for row in self.rows if row["applies"])
         counts = sorted({cell.devices for _, cell in found})
-        for alike in [counts] if _column(metric).form == "share" else [[count] for count in counts]:
-            own = [(value, cell) for value, cell in found if cell.devices in alike]
-            least, (name, devices, microbatches) = min(own, key=lambda pair: pair[0])
+        is_share = _column(metric).form == "share"
+        for comparable in [counts] if is_share else [[count] for count in counts]:
+            group = [(value, cell) for value, cell in found if cell.devices in comparable]
+            least, (name, devices, microbatches) = min(group, key=lambda pair: pair[0])
             size = count_text(int(devices), "device")
             shape = f"{size} with {count_text(microbatches, 'microbatch')}"
-            among = f" of {count_text(len(own), 'shape')}" if len(own) > 1 else ""
+            among = f" of {count_text(len(group), 'shape')}" if len(group) > 1 else ""
             yield (
                 f"{name} on {shape} has the least {metric}{among}, "
                 f"{_column(metric).text(least, unit)}"
             )
 
     def blocks(self) -> Iterator[Block]:
-        """Tables of the metric, and the least of it."""
+        """Tables of the metric, and sentences on its least values."""
         yield ""
         yield DrawnBlock(self._tables, at_least=100)
         yield Line(
-            f"* least {self.request.metric} of that M on as many devices; - the schedule does not "
-            f"take the shape"
+            f"* least {self.request.metric} for that M on as many devices; - the schedule refuses "
+            f"the shape"
         )
         if self.request.cap:
             cap = read_cap(self.request.cap)
             amount = cap.describe(self.request.costs) + " a device" * cap.in_bytes
             yield Line(f"! over the cap of {amount}")
-        if len(lines := [*self._least_memory_lines()]) > MOST_SAID:
+        if len(lines := [*self._best_lines()]) > MOST_SAID:
             yield from (Line(line, 2) for line in lines)
 
     def bars(self) -> Bars:
-        """The metric of each shape, the least first."""
+        """The metric of each cell as bars, the least first."""
         from ppsim.show.drawing.card_bars import Bar, Bars
 
         metric = self.request.metric
@@ -352,7 +394,7 @@ class Sweep(Answer[SweepRequest]):
         return Bars(f"{metric} by devices x microbatches, the least first", bars)
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Each file asked for: the table, time against memory, or heat maps of the metric."""
+        """Return the writer of each -o: the table, time against memory, or heat maps."""
         from ppsim.analysis.heat import heat_map
         from ppsim.analysis.tradeoff import Point
         from ppsim.show.files.tradeoff import save_heat
@@ -373,13 +415,11 @@ class Sweep(Answer[SweepRequest]):
         columns = [
             column for column in columns_of("sweep") if any(column.key in row for row in timed)
         ]
-        # its map first
-        found = heat_map(sorted(columns, key=lambda column: column.key != key), self.rows)
-        draw = (
-            partial(save_heat, found, key, width=output.width, inputs=self.inputs)
-            if self.request.heat
-            else None
-        )
+        # the map of the metric comes first
+        heat = heat_map(sorted(columns, key=lambda column: column.key != key), self.rows)
+        draw = None
+        if self.request.heat:
+            draw = partial(save_heat, heat, key, width=output.width, inputs=self.inputs)
         time = f"makespan per microbatch ({timed[0]['unit']})"
         return tradeoff_writers(
             points,
@@ -387,7 +427,7 @@ class Sweep(Answer[SweepRequest]):
             self.inputs,
             output,
             table=self._write_table,
-            heat=found,
+            heat=heat,
             figure=draw,
             verdict=self.verdict,
         )
@@ -402,8 +442,8 @@ class Sweep(Answer[SweepRequest]):
         write_table(marked, self.whole_object, self.inputs, target, suffix)
 
     def _tables(self, screen: Console) -> Iterable[Block]:
-        """Schedules and devices down, microbatches across in as many tables as fit; the best of
-        each column marked.
+        """Yield tables with a row for each schedule and number of devices, and a column for each
+        number of microbatches; the best of each column is marked.
         """
         metric = self.request.metric
         values = {
@@ -425,23 +465,23 @@ class Sweep(Answer[SweepRequest]):
             else text + ("!" if cell in over else "*" if value == best[cell[1:]] else " ")
             for text, (cell, value) in zip(texts, values.items(), strict=True)
         }
-        across = sorted({m for _, _, m in self.cells})
+        counts = sorted({m for _, _, m in self.cells})
         looks = _shade(values, count_colours(screen)) if shows_colours(screen) else {}
         left = max(
             len(f"{name}  {devices}  ")
             for name, devices, _ in [Cell("schedule", 0, 0), *self.cells]
         )
-        wide = max(len(f"M={across[-1]} "), *map(len, cells.values()))
+        wide = max(len(f"M={counts[-1]} "), *map(len, cells.values()))
         fits = max(1, (screen.width - left) // (wide + 2))
         unit = next(row["unit"] for row in self.rows if row["applies"])
         title = f"{metric} ({unit})" if _column(metric).form == "time" else metric
         yield heading(title)
-        for first in range(0, len(across), fits):
-            yield _block(cells, looks, across[first : first + fits], wide)
+        for first in range(0, len(counts), fits):
+            yield _table_of(cells, looks, counts[first : first + fits], wide)
 
 
 def _shade(values: Mapping[Cell, float | None], colours: int) -> dict[Cell, Style]:
-    """The look of each cell on a terminal that has so many colours, darker for more."""
+    """Return the style of each cell on a terminal with ``colours`` colours: darker for more."""
     from rich.style import Style
 
     from ppsim.analysis.heat import shades_of
@@ -460,20 +500,20 @@ def _shade(values: Mapping[Cell, float | None], colours: int) -> dict[Cell, Styl
     return {cell: style(shade) for cell, shade in shaded if values[cell] is not None}
 
 
-def _block(
-    cells: Mapping[Cell, str], looks: Mapping[Cell, Style], across: list[int], wide: int
+def _table_of(
+    cells: Mapping[Cell, str], looks: Mapping[Cell, Style], counts: list[int], wide: int
 ) -> Table:
-    """Return a table with a column for each M; cells are ``wide``, with a blank below a star."""
+    """Return a table with a column for each M of ``counts``; cells have ``wide`` letters."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("schedule", no_wrap=True)
     table.add_column("P", justify="right")
-    for m in across:
+    for m in counts:
         table.add_column(f"M={m} ".rjust(wide), no_wrap=True)
     for name, devices in dict.fromkeys((name, devices) for name, devices, _ in cells):
-        row = [Cell(name, devices, m) for m in across]
+        row = [Cell(name, devices, m) for m in counts]
         texts = [(cells.get(cell, "").rjust(wide), looks.get(cell, "")) for cell in row]
         shown = (Text(text, look or TONES["good" * text.endswith("*")]) for text, look in texts)
         table.add_row(name, str(devices), *shown)
@@ -493,8 +533,9 @@ def _column(metric: str) -> Column:
 
 
 class Cell(NamedTuple):
-    """One shape of the grid: the schedule's spelling, its devices (a fraction where it fits none),
-    its microbatches.
+    """One cell of the grid: a schedule's spelling, its devices and its microbatches.
+
+    ``devices`` is a fraction if the stages do not divide into the schedule's chunks.
     """
 
     spec: str
@@ -509,25 +550,48 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class TimeCell:
-    """A function of a cell and its shape that gives its row."""
+    """A function that times a cell in its shape and returns the row.
+
+    Attributes:
+        costs: the options of costs.
+        network: the options of messages.
+        files: the user's files that options and schedules name, by path; empty if all tasks run on
+            this machine.
+        cap: the memory cap of a device.
+        fewest: the number of devices whose stages the law of chunks is for; None without chunks.
+    """
 
     costs: CostOptions
-    network: NetworkOptions  # how messages travel
-    # the user's files that these and the schedules name, by path; empty where all run on this
-    # machine
+    network: NetworkOptions
     files: Mapping[str, SentFile] = field(default_factory=dict)
-    cap: Cap | None = None  # the most that a device may hold
-    fewest: float | None = None  # devices for which the chunks' law holds; None without chunks
+    cap: Cap | None = None
+    fewest: float | None = None
 
     def __call__(self, task: tuple[Cell, ShapeOptions]) -> dict[str, Any]:
-        """Time one cell."""
+        """Time one cell, and return its row."""
         from ppsim.analysis.compare import row_object
 
         cell, shape = task
         placed = {path: sent.place() for path, sent in self.files.items()}
-        moved = {there: path for path, there in placed.items() if there != path}
-        source, colon, rest = cell.spec.partition(".py")
-        spec = placed.get(source + colon, source + colon) + rest
+        source, suffix, rest = cell.spec.partition(".py")
+        spec = placed.get(source + suffix, source + suffix) + rest
+        costs, cluster = self._costs_with(placed), self.network.cluster
+        if self.fewest is not None:
+            costs = _share_law(costs, self.fewest, cell.devices)
+        network = replace(self.network, cluster=placed.get(cluster, cluster) if cluster else None)
+        timed = time_schedule(spec, shape, costs, network, self.cap)
+        row = _plain(row_object(timed, "rows", "sweep"))
+        if timed.timeline:
+            row[USED] = sorted(times_used(timed.timeline.schedule, costs))
+        # texts name the user's paths, not those where the files were placed
+        for path, place in placed.items():
+            for name in ("name", "reason"):
+                if name in row and place != path:
+                    row[name] = row[name].replace(place, path)
+        return row
+
+    def _costs_with(self, placed: Mapping[str, str]) -> CostOptions:
+        """Return the options of costs with the places of sent files instead of their paths."""
         given: dict[str, Any] = {
             name: getattr(self.costs, name) or "" for name in (*NAMING_FILES, "law")
         }
@@ -537,25 +601,11 @@ class TimeCell:
             given[name] = tuple(
                 kinds + equals + placed.get(path, path) for kinds, equals, path in parts
             )
-        costs, cluster = replace(self.costs, **given), self.network.cluster
-        if self.fewest is not None:
-            costs = _share_law(costs, self.fewest, cell.devices)
-        network = replace(self.network, cluster=placed.get(cluster, cluster) if cluster else None)
-        timed = time_schedule(spec, shape, costs, network, self.cap)
-        row = _plain(row_object(timed, "rows", "sweep"))
-        if timed.timeline:
-            row[USED] = sorted(times_used(timed.timeline.schedule, costs))
-        for there, path in moved.items():
-            row |= {
-                name: row[name].replace(there, path) for name in ("name", "reason") if name in row
-            }
-        return row
+        return replace(self.costs, **given)
 
 
 def _is_sound(capped: bool, _: str, row: Mapping[str, Any]) -> bool:
-    """Return whether a row can be one of :class:`TimeCell`: all numbers are there, each of its
-    kind.
-    """
+    """Return True if a row has all keys of :class:`TimeCell`'s rows, with values of their types."""
     if row.get("applies") is not True:
         return matches(row, {"name": str, "applies": bool, "reason": str})
     columns = [column for place in ("rows", "sweep") for column in columns_of(place)]
@@ -571,10 +621,9 @@ def _is_sound(capped: bool, _: str, row: Mapping[str, Any]) -> bool:
 def files_of(
     specs: tuple[str, ...], costs: CostOptions, network: NetworkOptions
 ) -> dict[str, SentFile]:
-    """Read the files that options and schedules name, to send them with the tasks."""
-    code = [
-        source + ".py" for source, found, _ in (spec.partition(".py") for spec in specs) if found
-    ]
+    """Return the files that options and schedules name, by path, to send them with the tasks."""
+    parts = [spec.partition(".py") for spec in specs]
+    code = [source + suffix for source, suffix, _ in parts if suffix]
     factors = [text.rpartition("=")[2] for name in SCALES for text in getattr(costs, name)]
     law = costs.law if is_law_file(costs.law or "") else None
     return send_files(
@@ -592,10 +641,12 @@ def files_of(
 def cells_of(
     specs: tuple[str, ...], grid: GridOptions, costs: CostOptions
 ) -> Iterator[tuple[Cell, ShapeOptions]]:
-    """Yield the shape of each cell: devices as given, or by chunks (InputError: --chunks where all
-    have theirs).
+    """Yield each cell of the grid with its shape.
 
-    Of a prompt in chunks without a number of microbatches, the best number of chunks.
+    A prompt in chunks without a number of microbatches has its best number of chunks.
+
+    Raises:
+        InputError: --chunks is given, and all schedules have their numbers of chunks.
     """
     from ppsim.schedules import family_of, schedule_from, split_chunks
 
@@ -607,44 +658,37 @@ def cells_of(
     }
     if grid.chunks and not varied:
         raise InputError(
-            f"--chunks has no effect: none of {', '.join(specs)} takes several",
+            f"--chunks has no effect: the chunks of {', '.join(specs)} are fixed",
             "NAME:V, or leave it out",
         )
-    counts = grid.stages or grid.devices or ()
+    sizes = grid.stages or grid.devices or ()
     for spec in specs:
         family = families[spec]
         if family is None:
-            made = schedule_from(spec)  # a file of ops, which states its own shape
-            yield (
-                Cell(spec, made.n_devices, made.whole_microbatches),
-                ShapeOptions(**_own_options(grid)),
-            )
+            schedule = schedule_from(spec)  # a file of ops, which states its shape
+            cell = Cell(spec, schedule.n_devices, schedule.whole_microbatches)
+            yield cell, ShapeOptions(**_own_options(grid))
             continue
-        spelled = (
-            [f"{spec}:{chunks}" for chunks in grid.chunks]
-            if grid.chunks and spec in varied
-            else [spec]
-        )
-        numbers = {count: grid.microbatches or [] for count in counts}
+        names = [spec]
+        if grid.chunks and spec in varied:
+            names = [f"{spec}:{chunks}" for chunks in grid.chunks]
+        numbers = {size: grid.microbatches or [] for size in sizes}
         if costs.chunked and not grid.microbatches:
-            numbers = {each: [_count_chunks(spec, costs, min(counts), each)] for each in counts}
-        for each, size, m in (
-            (name, count, m) for name in spelled for count in counts for m in numbers[count]
-        ):
+            numbers = {size: [_count_chunks(spec, costs, min(sizes), size)] for size in sizes}
+        for name, size, m in ((n, s, m) for n in names for s in sizes for m in numbers[s]):
             stages, devices = (size, None) if grid.stages else (None, size)
-            share = size / (split_chunks(each)[1] or family.chunks) if grid.stages else size
-            yield (
-                Cell(each, int(share) if share == int(share) else share, m),
-                ShapeOptions(stages, devices, None, m, **_own_options(grid)),
-            )
+            share = size / (split_chunks(name)[1] or family.chunks) if grid.stages else size
+            cell = Cell(name, int(share) if share == int(share) else share, m)
+            yield cell, ShapeOptions(stages, devices, None, m, **_own_options(grid))
 
 
 def _own_options(grid: GridOptions) -> dict[str, Any]:
+    """Return the options of the shape that only some families have."""
     return {name: getattr(grid, name) for name in OWN}
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row without arrays."""
+    """Return a row with lists and numbers instead of arrays."""
     return {
         name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
         for name, value in row.items()
@@ -652,13 +696,14 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _count_chunks(spec: str, costs: CostOptions, fewest: int, devices: int) -> int:
-    """Count the chunks of a prompt on ``devices`` devices, by the law of a stage on ``fewest``."""
+    """Return the number of chunks of a prompt on ``devices`` devices; the law is for ``fewest``."""
     return count_chunks(spec, ask_costs(_share_law(costs, fewest, devices)), devices)
 
 
 def _share_law(costs: CostOptions, fewest: float, devices: float) -> CostOptions:
-    """Return the costs on more devices than the law is for: each device runs its share of the
-    layers.
+    """Return the costs on ``devices`` devices of a law that is for a stage on ``fewest`` devices.
+
+    On more devices a stage has fewer layers, and its time shrinks in proportion.
     """
     if devices == fewest or not (costs.tf is None or isinstance(costs.tf, int | float)):
         return costs

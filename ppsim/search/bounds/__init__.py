@@ -1,3 +1,3 @@
-"""Times that no order of the same ops in the same memory beats."""
+"""Lower bounds on the time of all orders of the same ops in the same memory."""
 
 __all__ = ["bounds"]

@@ -1,21 +1,20 @@
-"""Lower bounds: times that no order of the same ops can beat, with a given memory or with any.
+"""Lower bounds on the time of all orders of the same ops, under a memory cap or without one.
 
-A bound holds for every schedule with the same placement, costs, kinds of ops (backwards full, or
-split into I and W, or either) and, where one is given, memory. Three arguments give it, each true
-for every order:
+A bound is valid for every schedule with the same placement, costs, kinds of ops (backwards full, or
+split into I and W, or either) and, if given, memory cap. It is the largest of three bounds:
 
-* heads and tails: before an op its microbatch came through earlier stages, after it the gradient
-  returns to stage 0; a device that runs a set of ops takes at least its least head, all its work
-  and its least tail;
-* the same seen from another device, whose first start and last end lie around those ops;
-* memory (:mod:`ppsim.search.bounds.memory_bounds`): until its first gradient a device has nothing
-  to run but the forwards that it may hold, after its last forward nothing but the backwards of what
-  it holds, and in between each activation that it may hold makes a round trip.
+* heads and tails: before an op its microbatch passes earlier stages (the head), after it the
+  gradient returns to stage 0 (the tail). A device that runs a set of ops takes at least the least
+  head, all the work, and the least tail;
+* the same for another device, whose first start is before those ops and last end after them;
+* memory (:mod:`ppsim.search.bounds.memory_bounds`): until its first gradient a device can run only
+  as many forwards as its cap allows, after its last forward only the backwards of held activations,
+  and in between each held activation makes a round trip.
 
-Of 160 small problems with random times and caps, two to four devices, all but one solved, the bound
-is the optimum in 36 of 40 with one equal stage per device, 30 of 40 with uneven ones, 20 of 40 with
-two equal stages per device (v and loop), and 4 of 40 with two uneven ones. CP-SAT's proofs close
-the others.
+In 160 small problems with random times and caps on two to four devices, all but one of them solved,
+the bound is the optimum in 36 of 40 with one equal stage per device, 30 of 40 with uneven stages,
+20 of 40 with two equal stages per device (v and loop), and 4 of 40 with two uneven ones. CP-SAT's
+proofs close the others.
 """
 
 from __future__ import annotations
@@ -35,14 +34,13 @@ from ppsim.search.bounds.work import Floats, Work, build_work, work_of
 from ppsim.search.problem import ROUNDING, Objective, Problem
 
 SPLIT = frozenset({Kind.F, Kind.I, Kind.W})
-# Above this number of comparisons a device is compared with itself only: still true, and at most a
-# little weaker.
+# With more comparisons, each device is compared with itself only; bounds are then slightly weaker.
 MOST_COMPARED = 1_000_000
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Times that no order of the ops can beat."""
+    """Lower bounds on the times of all orders of the same ops."""
 
     makespan: float  # the end of the last op
     span: float  # the longest time from a device's first start to its last end
@@ -53,11 +51,12 @@ class Bounds:
 
 
 def limit_bound(bound: float, reached: float, within: float = ROUNDING) -> float:
-    """Return a proved bound, at most the time that is reached: they cross by rounding alone, a
-    share of the time.
+    """Return a proved bound, limited to a time that is reached.
+
+    Rounding may raise the bound above that time, at most by the share ``within`` of it.
 
     Raises:
-        RuntimeError: the bound is above the time, so that its proof is wrong.
+        RuntimeError: the bound is further above the time, so its proof must be wrong.
     """
     if bound > reached * (1 + within):
         raise RuntimeError(f"a bound of {bound:.15g} is proved, and {reached:.15g} is reached")
@@ -65,8 +64,9 @@ def limit_bound(bound: float, reached: float, within: float = ROUNDING) -> float
 
 
 def bound_problem(problem: Problem) -> Bounds:
-    """Bound every schedule of a problem: each backward B, or I and W, and F and B as a pair where
-    that has a time.
+    """Return bounds for all schedules of a problem.
+
+    Each backward may be B, or I and W; F and B may be a pair if pairs have a time.
     """
     count = np.full((1, problem.n_stages), problem.microbatches, np.int64)
     kinds = SPLIT | {Kind.B} if problem.joins.any() or problem.pairs else SPLIT
@@ -81,11 +81,11 @@ def bound_schedule(
 ) -> Bounds:
     """Return lower bounds for every order of a schedule's ops on the same devices.
 
-    Backwards are full or split as in the schedule, either where it has both; F and B may run as a
-    pair where it has pairs. ``caps`` is the most activations of one stage that a device may hold,
-    one number or one per device.
+    Backwards are full or split as in the schedule, or either if it has both; F and B may be pairs
+    if it has pairs. ``caps`` is the memory cap in activations of one stage, one number or one per
+    device.
     """
-    # a batch's steps follow each other, whatever else a device runs in between
+    # the steps of a batch follow each other, with other ops in between
     if schedule.feeds_back:
         free = bound_schedule(replace(schedule, feeds_back=False), costs, caps)
         took = costs.durations(schedule) + costs.latencies(schedule)
@@ -95,7 +95,7 @@ def bound_schedule(
         return Bounds(max(free.makespan, float(around)), free.span)
     if (schedule.kind == Kind.NORM).any() and costs.each is None:
         return _bound_steps(schedule, costs, caps)
-    # what is copied out frees memory, so that no cap holds for the ops that compute
+    # copies to the host free memory, so the cap does not limit the order of compute ops
     if schedule.has_lanes:
         computing = (
             np.array([kind.info.stream == Stream.COMPUTE for kind in TIMED])[schedule.kind]
@@ -108,7 +108,7 @@ def bound_schedule(
         encoded = alone.makespan + _encoder_time(schedule, took)
         return Bounds(max(most, encoded), max(most, alone.span))
     work = None if costs.each is not None else work_of(schedule, costs)
-    # ops missing, repeated or with individual times: only the work of devices is known
+    # ops are missing, repeated or have individual times: only the devices' busy time is a bound
     if work is None:
         busy = np.bincount(
             schedule.device, np.where(schedule.leads, costs.durations(schedule), 0.0)
@@ -120,8 +120,9 @@ def bound_schedule(
 def _bound_steps(
     schedule: Schedule, costs: Costs, caps: float | Sequence[float] | NDArray[Any] | None
 ) -> Bounds:
-    """Bound steps that all devices end together: each takes its ops, then the longest optimizer
-    step.
+    """Return bounds for steps that all devices end together, with a norm before the optimizer.
+
+    Each step takes its ops, then the longest optimizer step of any device.
     """
     from ppsim.core.rounds import take_rounds
 
@@ -134,10 +135,10 @@ def _bound_steps(
 
 
 def bound_either(schedule: Schedule, costs: Costs) -> float:
-    """Return a lower bound on the makespan of every order with full or split backwards, in any
-    memory.
+    """Return a lower bound on the makespan of all orders with full or split backwards.
 
-    Not a number where ops run in parallel with compute, go round, or have times of their own.
+    It is for any memory. NaN if ops run in parallel with compute, go round, or have individual
+    times.
     """
     if schedule.has_lanes or schedule.feeds_back or costs.each is not None:
         return float("nan")
@@ -146,12 +147,13 @@ def bound_either(schedule: Schedule, costs: Costs) -> float:
 
 
 def _encoder_time(schedule: Schedule, durations: NDArray[np.float64]) -> float:
-    """Return the least time of an encoder before all other ops, if every microbatch has one, plus
-    that after the last B.
+    """Return the least time of an encoder's forward and, after B, of its backward.
+
+    0 for either unless all microbatches have one.
     """
     kinds = [Kind.EF] if (schedule.kind == Kind.W).any() else [Kind.EF, Kind.EB]
-    own = [durations[schedule.kind == kind] for kind in kinds]
-    return float(sum(each.min() for each in own if len(each) == schedule.n_microbatches > 0))
+    times = [durations[schedule.kind == kind] for kind in kinds]
+    return float(sum(each.min() for each in times if len(each) == schedule.n_microbatches > 0))
 
 
 def bound_work(
@@ -160,9 +162,9 @@ def bound_work(
     after_i: float,
     amounts: NDArray[np.int64] | None = None,
 ) -> Bounds:
-    """Return lower bounds for all orders of this work on devices with at most ``caps`` activations.
+    """Return lower bounds for all orders of this work on devices with memory caps in activations.
 
-    An F leaves as many as its stage's of ``amounts``, one without them.
+    ``amounts`` are the activations that an F of each stage allocates, 1 by default.
     """
     classes, lowest = _classes(work), _lowest(work)
     spans = _spans(work, classes)
@@ -175,14 +177,14 @@ def bound_work(
         whole, gradients = windows
         low, used = np.maximum(lowest[0], 0), lowest[0] >= 0
         began, end = work.begin[0, low], (work.turn + work.gradient)[0, low]
-        # The gradient of the last microbatch goes on to each lower stage, and W follows there.
+        # The gradient of the last microbatch continues to each lower stage, where W follows.
         onward = began + gradients - end
         order = np.argsort(-low)
         reach = np.maximum.accumulate(np.where(used, onward, -np.inf)[order])[np.argsort(order)]
         spans = np.where(
             used, np.maximum.reduce([spans, whole, reach + end + work.rest[0, low] - began]), spans
         )
-    # A device starts when a microbatch has come through the stages before its own.
+    # A device starts when a microbatch has passed the stages before its lowest one.
     heads = np.where(
         lowest >= 0, np.take_along_axis(work.begin, np.maximum(lowest, 0), axis=1), np.inf
     ).min(axis=0)
@@ -193,22 +195,20 @@ def bound_work(
 
 @dataclass(frozen=True)
 class Classes:
-    """The ops of each device as classes that share a head and a tail: the F, gradients, W and R of
-    one row.
+    """The ops of each device in classes with the same head and tail: F, gradient, W or R of a row.
 
     Every array has shape (devices, classes).
     """
 
-    # least time before an op, from the start of the iteration; not a number for no class
-    head: Floats
-    tail: Floats  # least time after it
-    runs: Floats  # time that all its microbatches take
+    head: Floats  # least time before an op, from the start of the iteration; NaN for no class
+    tail: Floats  # least time after an op
+    runs: Floats  # time of all microbatches
     row: NDArray[np.int64]  # the row (replica x stages + stage) of the class, -1 for none
     kind: NDArray[np.int64]  # 0 to 3 in the order above
 
 
 def _classes(work: Work) -> Classes:
-    """Arrange the classes of ops by device."""
+    """Return the classes of ops by device."""
     device, seat = work.placement.devices.ravel(), work.placement.chunk.ravel()
     kinds = np.flatnonzero(work.runs.any(axis=(1, 2)) | (np.arange(4) == 0))
     end = work.turn + work.gradient
@@ -237,10 +237,9 @@ def _classes(work: Work) -> Classes:
 
 
 def _best_sets(head: Floats, tail: Floats, runs: Floats) -> Floats:
-    """Return the best bound over sets of ops with a least head and a least tail: head, work and
-    tail.
+    """Return the largest bound of all sets of classes: least head, plus work, plus least tail.
 
-    The last axis is that of the classes; heads and tails that are not numbers belong to no set.
+    Classes are the last axis. Those whose head or tail is NaN belong to no set.
     """
     known = ~(np.isnan(head) | np.isnan(tail))
     runs = np.where(known, runs, 0.0)
@@ -258,9 +257,7 @@ def _best_sets(head: Floats, tail: Floats, runs: Floats) -> Floats:
 
 
 def _lowest(work: Work) -> NDArray[np.int64]:
-    """Shape (replicas, devices): the first stage of each replica that a device runs, -1 for
-    none.
-    """
+    """Return the lowest stage of each replica on a device, -1 for none; (replicas, devices)."""
     lowest = np.full((len(work.count), work.placement.n_devices), work.count.shape[1], np.int64)
     for row, devices in enumerate(work.placement.devices):
         used = np.flatnonzero(work.count[row] > 0)
@@ -269,11 +266,12 @@ def _lowest(work: Work) -> NDArray[np.int64]:
 
 
 def _spans(work: Work, classes: Classes) -> Floats:
-    """Shape (devices,): bounds on the time from each device's first start to its last end, without
-    memory.
+    """Return bounds on the time from each device's first start to its last end, shape (devices,).
+
+    Memory is ignored.
     """
     P, width = classes.head.shape
-    if not work.returns:
+    if not work.has_backwards:
         return classes.runs.sum(axis=1)
     mine = np.arange(P)[:, None]
     if P * P * width**3 > MOST_COMPARED:
@@ -284,12 +282,11 @@ def _spans(work: Work, classes: Classes) -> Floats:
 def _span_bounds(
     work: Work, classes: Classes, device: NDArray[np.int64], other: NDArray[np.int64]
 ) -> Floats:
-    """Return bounds on the span of device ``device`` from the ops of device ``other``, index arrays
-    that broadcast.
+    """Return bounds on the spans of devices from ops of ``other`` devices; the indices broadcast.
 
-    Each op that follows a microbatch's F on the lowest stage of ``device`` runs after the device's
-    first start, and each op before the gradient of that stage runs before its last end, by W at
-    least.
+    An op that follows a microbatch's F on the lowest stage of ``device`` runs after the device's
+    first start. An op that precedes that stage's gradient runs before the device's last end, by at
+    least W.
     """
     stages = work.count.shape[1]
     row, kind = classes.row[other], classes.kind[other]
@@ -298,15 +295,14 @@ def _span_bounds(
     known = (low >= 0) & (row >= 0)
     end = work.turn + work.gradient
     first, last = work.begin[replica, low], (end + work.rest)[replica, low]
-    own = np.broadcast_to((device == other)[..., None], row.shape)
+    same_device = np.broadcast_to((device == other)[..., None], row.shape)
     above = stage >= low
-    # An F below the device's stages may run before it starts; a longer span of another device is
-    # proved in its place.
+    # An F of a lower stage may run before the device starts; it then bounds another device's span.
     head = np.where(
         known & (above | (kind == 1) | (kind == 2)), classes.head[other] - first, np.nan
     )
     leave = [work.begin + work.forward, end, end, work.turn]
     tail = last - np.choose(kind, [table[replica, stage] for table in leave])
     tail = np.where(kind == 2, 0.0, tail)
-    tail = np.where(np.choose(kind, [True, above, own, above]), tail, np.nan)
+    tail = np.where(np.choose(kind, [True, above, same_device, above]), tail, np.nan)
     return _best_sets(head, tail, classes.runs[other])

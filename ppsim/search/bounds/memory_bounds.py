@@ -1,18 +1,18 @@
-"""Lower bounds on a device's time from its limit of activations.
+"""Lower bounds on a device's time from its memory cap.
 
-For one replica and equal microbatches. Let a device hold stages s1 < ... < sV, N = V x M forwards
-and at most K activations, K < N (else memory limits nothing). Each activation is held from its F to
-its I, and a share of it on to W. Where stages leave different amounts, the cap is counted in the
-least of the device's; round trips share it as it is.
+They are for one replica and equal microbatches. Let a device run stages s1 < ... < sV, N = V x M
+forwards, and hold at most K activations, with K < N (otherwise the cap has no effect). Each
+activation is held from its F to its I, and a share of it until W. If stages have activations of
+different sizes, the cap is counted in the device's smallest.
 
-* Its first gradient is of stage sV, a round trip after its first F; until then it can run only K
-  forwards.
-* Its last F is of stage sV. Then at most K activations are held, whose backwards are all that is
-  left; and that F's own microbatch needs the round trip from sV, down to the gradient and W of s1.
-* The two times do not overlap, as more than K forwards run.
-* Each activation is held for a round trip at least: N round trips share K places, of which the
-  first K - 1 are taken one forward after another, and the last K - 1 given back one by one.
-* The (n + K)-th F starts after the n-th W has ended, a round trip and W after the n-th F.
+* The first gradient on the device is of stage sV, a round trip after its first F. Until then it can
+  run only K forwards.
+* Its last F is of stage sV. Then at most K activations are held, and only their backwards are left.
+  The microbatch of that F still needs the round trip from sV to the gradient and W of s1.
+* These two times do not overlap, as more than K forwards run.
+* Each activation is held for at least a round trip: N round trips share K places. The first K - 1
+  places are filled by one forward after another, and the last K - 1 are freed one by one.
+* The (n + K)-th F starts after the end of the n-th W, a round trip and W after the n-th F.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from ppsim.search.bounds.work import Floats, Work
 
 ROUNDING = 1e-9
-# Each device takes a Python step; beyond this number memory is left out, which makes bounds weaker
-# and no less true.
+# Each device takes a step of Python; with more devices memory is ignored, and bounds are weaker.
 MOST_DEVICES = 4096
 Pair = tuple[Floats, Floats]
 
@@ -51,15 +50,14 @@ class _Device:
 def find_windows(
     work: Work, caps: NDArray[np.float64], after_i: float, amounts: NDArray[np.int64]
 ) -> Pair | None:
-    """Bound each device's time by its memory; None where no device is limited, or the arguments do
-    not apply.
+    """Return lower bounds on each device's time, shape (devices,), from its memory cap.
 
-    ``amounts`` are the activations that an F of each stage leaves. Returns, from each device's
-    first start, the time to the end of its last op, and to the end of the last gradient of its
-    lowest stage, both of shape (devices,).
+    They are times from the device's first start to the end of its last op, and to the end of the
+    last gradient of its lowest stage. ``amounts`` are the activations that an F of each stage
+    allocates. None if no device has a cap, or the arguments do not apply.
     """
     if (
-        not (len(work.count) == 1 and work.alike and work.returns)
+        not (len(work.count) == 1 and work.alike and work.has_backwards)
         or np.isinf(caps).all()
         or len(caps) > MOST_DEVICES
     ):
@@ -70,33 +68,31 @@ def find_windows(
     order = np.argsort(work.placement.devices[0], kind="stable")
     ends = np.searchsorted(work.placement.devices[0][order], np.arange(P + 1))
     for device in range(P):
-        every = order[ends[device] : ends[device + 1]]
-        own = every[amounts[every] > 0]
-        if not len(own) or not work.gradient.any():
+        stages = order[ends[device] : ends[device + 1]]
+        holding = stages[amounts[stages] > 0]
+        if not len(holding) or not work.gradient.any():
             continue
-        least = int(amounts[own].min())
-        places = int(min((caps[device] + ROUNDING) / least, len(own) * M))
-        if not len(own) <= places < len(own) * M:
+        least = int(amounts[holding].min())
+        places = int(min((caps[device] + ROUNDING) / least, len(holding) * M))
+        if not len(holding) <= places < len(holding) * M:
             continue
-        begin, turn, forward, gradient, rest, frees = (array[0, own] for array in times)
-        cap, share = float(caps[device]) / least, amounts[own] / least
+        begin, turn, forward, gradient, rest, frees = (array[0, holding] for array in times)
+        cap, share = float(caps[device]) / least, amounts[holding] / least
         found = _Device(begin, turn, forward, gradient, rest, frees, cap, places, M, after_i, share)
         whole[device], until = _bound(found)
-        gradients[device] = until if own[0] == every[0] else 0.0
+        gradients[device] = until if holding[0] == stages[0] else 0.0
     return whole, gradients
 
 
 def _bound(d: _Device) -> tuple[float, float]:
-    """Return the least time to the end of the last op, and to that of the last gradient of the
-    lowest stage.
-    """
+    """Return the least time to the end of the last op, and of the lowest stage's last gradient."""
     V, N, K, M = len(d.begin), len(d.begin) * d.microbatches, d.places, d.microbatches
     both = d.gradient + d.rest
     total = M * float((d.forward + both).sum())
     held = min(float(_largest(d.forward, M, np.array([K]))[0]), _fill(d, d.forward))
     first = max(0.0, float(d.turn[-1] - d.begin[0]) - held)
-    # Of K places, A hold an activation whole and the others the share between I and W, as the last
-    # F starts.
+    # When the last F starts, A of the K places hold a whole activation, the others the share that
+    # is left between I and W.
     A = np.array([K]) if d.after_i == 1 else np.arange(V, K + 1)
     pending = (
         np.minimum(N - A, np.floor((d.cap - A) / d.after_i + ROUNDING)) if d.after_i else N - A
@@ -105,14 +101,14 @@ def _bound(d: _Device) -> tuple[float, float]:
     remaining = float(d.forward[-1]) + left + left_w
     down = float(d.turn[0] + d.gradient[0] - d.begin[-1])
     whole = first + total - remaining + np.maximum(down + float(d.rest[0]), remaining)
-    # What is left of each held activation beyond a gradient may follow the last gradient.
+    # The work for each held activation beyond one gradient may follow the last gradient.
     beyond = both - d.gradient.min()
     after = np.minimum(_largest(beyond, M, A), _fill(d, beyond)) + left_w
     until = first + total + np.maximum(down - remaining, -after)
     # Round trips.
     trip = d.turn - d.begin + d.gradient
     fill, drain = float(d.forward.min()), float(d.frees.min())
-    most = float(d.amounts.max())  # that an F adds
+    most = float(d.amounts.max())  # largest amount that an F allocates
     steps = d.cap - most * np.arange(1, np.ceil(d.cap / most - ROUNDING))
     held = M * float((d.amounts * (trip + d.after_i * d.rest)).sum())
     area = (held + (fill + drain) * float(steps.sum())) / d.cap
@@ -121,7 +117,7 @@ def _bound(d: _Device) -> tuple[float, float]:
         rounds, over = divmod(N - 1, K)
         cycle = float((trip + d.rest).min())
         last = rounds * cycle + over * fill
-        # Before the last round trips the first places fill as above.
+        # Before the last round trips, the first places are filled one by one as above.
         early = (K + over) * fill + (1 + over) * float(both.min()) + first
         last = max(last, (rounds - 1) * cycle + early) if rounds else last
     return (
@@ -131,9 +127,7 @@ def _bound(d: _Device) -> tuple[float, float]:
 
 
 def _fill(d: _Device, values: Floats) -> float:
-    """Return the largest sum of values of ops whose activations fit the cap together, with a share
-    of the last op.
-    """
+    """Return the largest sum of values of ops whose activations fit the cap, the last in part."""
     room, total = d.cap, 0.0
     for row in np.argsort(-values / d.amounts):
         share = min(float(d.microbatches), room / float(d.amounts[row]))
@@ -142,6 +136,6 @@ def _fill(d: _Device, values: Floats) -> float:
 
 
 def _largest(values: Floats, each: int, counts: NDArray[np.int64]) -> Floats:
-    """Return the sum of the ``counts`` largest values, each of which occurs ``each`` times."""
+    """Return sums of the ``counts`` largest values, when each value occurs ``each`` times."""
     taken = np.clip(counts[:, None] - each * np.arange(len(values)), 0, each)
     return (taken * np.sort(values)[::-1]).sum(axis=1)

@@ -1,9 +1,8 @@
-"""Work that every order of a pipeline's ops must do: the shortest times per stage, and the chains
-between stages.
+"""Work that every order of a pipeline's ops must do: least times per stage, and chains of stages.
 
-A *row* is one stage of one replica. Each of its microbatches runs a forward, a part of the backward
-that gives its gradient (I, or all of B), and a rest (W). Where a schedule could choose, the shorter
-one counts, so that a proof for these times holds for every schedule that makes the choice.
+A *row* is one stage of one replica. For each microbatch it runs a forward, the part of the backward
+that makes the gradient (I, or all of B), and the rest (W). If a schedule may choose between B, or I
+and W, or pairs, the shortest time counts, so that a bound is valid for every choice.
 """
 
 from __future__ import annotations
@@ -33,44 +32,39 @@ class Work:
     runs: Floats
     forward: Floats  # least time from the start of an F until its result leaves
     gradient: Floats  # the same for I or B
-    rest: Floats  # least time of W; zero where backwards are full
-    again: Floats  # least time of R; zero where nothing is recomputed
-    # shape (2, replicas, stages): latency of the message that F and the backward wait for
-    sent: Floats
-    # whether all microbatches take the same time, no two ops run as one for less than their sum,
-    # and every F allocates what its backward frees
+    rest: Floats  # least time of W; zero for full backwards
+    recompute: Floats  # least time of R; zero without recompute
+    latency: Floats  # shape (2, replicas, stages): latency of the inputs of F and of backwards
+    # whether all microbatches take the same time, pairs save no time, and every F allocates as much
+    # as its backward frees
     alike: bool
     frees: Floats  # least time of the op that frees an activation, W or B
-    returns: bool  # whether there are backwards, so that what a device starts comes back to it
-    # the longest time that one microbatch takes alone, from its first F to its last op
+    has_backwards: bool
+    # the time of the slowest microbatch alone, from its first F to its last op
     longest: float
 
     @cached_property
     def begin(self) -> Floats:
         """Least time from the first stage's start to the start of each F, of one microbatch."""
-        return np.cumsum(self.sent[0] + _neighbour_values(self.forward, 1), axis=1)
+        return np.cumsum(self.latency[0] + _neighbour_values(self.forward, 1), axis=1)
 
     @cached_property
     def turn(self) -> Floats:
         """Least time from the first stage's start to the start of each backward."""
-        top = self.begin[:, -1:] + self.forward[:, -1:] + self.again[:, -1:]
-        return (
-            top
-            + np.cumsum((self.sent[1] + _neighbour_values(self.gradient, -1))[:, ::-1], axis=1)[
-                :, ::-1
-            ]
-        )
+        top = self.begin[:, -1:] + self.forward[:, -1:] + self.recompute[:, -1:]
+        steps = self.latency[1] + _neighbour_values(self.gradient, -1)
+        return top + np.cumsum(steps[:, ::-1], axis=1)[:, ::-1]
 
     @cached_property
     def after(self) -> Floats:
         """Least time from the end of each gradient to the end of its microbatch's last op."""
-        # The gradient reaches stage t, whose W runs then: the longest over all t up to this stage.
+        # The gradient goes on to a stage t, whose W follows: the longest over all t up to this one.
         done = self.turn + self.gradient
         return np.maximum.accumulate(done + self.rest, axis=1) - done
 
 
 def _neighbour_values(values: Floats, by: int) -> Floats:
-    """Return the values of the stage before (1) or after (-1), zero at the end."""
+    """Return the values of the stage before (1) or after (-1), zero for the first or last stage."""
     moved = np.zeros_like(values)
     if by > 0:
         moved[:, 1:] = values[:, :-1]
@@ -82,13 +76,13 @@ def _neighbour_values(values: Floats, by: int) -> Floats:
 def work_of(schedule: Schedule, costs: Costs, more: frozenset[Kind] = frozenset()) -> Work | None:
     """Return the work of a schedule's ops; None unless every stage runs once on every microbatch.
 
-    ``more`` are kinds that it may run instead of its own.
+    ``more`` are further kinds that may replace the schedule's backwards.
     """
     placement, M = schedule.placement, schedule.n_microbatches
     if not schedule.only_computes or not len(schedule) or (kinds := _kinds(schedule)) is None:
         return None
     count = _counts(schedule)
-    # where a device holds a stage of two replicas too: its ops count for both
+    # a device with the same stage of two replicas counts its ops for both
     if (count.sum(axis=0) != M).any():
         return None
     paired = bool(len(schedule.second_of_pairs)) and costs.pair is not None
@@ -98,8 +92,9 @@ def work_of(schedule: Schedule, costs: Costs, more: frozenset[Kind] = frozenset(
 
 
 def _kinds(schedule: Schedule) -> frozenset[Kind] | None:
-    """Return the kinds of a schedule's ops; None unless each stage and microbatch has one F, R and
-    backward.
+    """Return the kinds of a schedule's ops.
+
+    None unless each stage and microbatch has one F, and one backward and R or none.
     """
     S, M = schedule.n_stages, schedule.n_microbatches
     found = np.bincount(schedule.kind, minlength=5)[:5]
@@ -110,7 +105,7 @@ def _kinds(schedule: Schedule) -> frozenset[Kind] | None:
 
 
 def _counts(schedule: Schedule) -> NDArray[np.int64]:
-    """Microbatches of each row, shape (replicas, stages)."""
+    """Return the number of microbatches of each row, shape (replicas, stages)."""
     devices = schedule.placement.devices
     if len(devices) == 1:
         return np.full(devices.shape, schedule.n_microbatches, np.int64)
@@ -122,7 +117,7 @@ def _counts(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def _pairs_are_plain(schedule: Schedule) -> bool:
-    """Return whether every pair with a full backward consists of F and B."""
+    """Return True if every pair with a full backward consists of F and B."""
     first, second = schedule.kind[schedule.first_of_pairs], schedule.kind[schedule.second_of_pairs]
     full = (first == Kind.B) | (second == Kind.B)
     return bool((((first == Kind.F) | (second == Kind.F)) | ~full).all())
@@ -136,14 +131,12 @@ def build_work(
     paired: bool,
     microbatches: int,
 ) -> Work:
-    """Collect the work of schedules with these kinds of ops; ``paired`` where F and B may run as
-    one.
-    """
+    """Return the work of schedules with these kinds of ops; ``paired`` if F and B may be pairs."""
     scale = costs.scale if costs.scale is not None else np.ones((5, microbatches))
     speed = costs.speed if costs.speed is not None else np.ones(placement.n_devices)
     time = costs.time[:, None, :] / speed[placement.devices]
     least, whole = scale.min(axis=1)[:, None, None], scale.sum(axis=1)[:, None, None]
-    # Where a microbatch could choose, B or I and W or a pair, the least counts for each.
+    # If a microbatch may choose between B, or I and W, or a pair, the least time counts for each.
     alone = (count == microbatches) & (not paired) & (not kinds >= {Kind.B, Kind.I})
     total = time * np.where(alone, whole, count * least)
     shortest = time * least
@@ -157,11 +150,11 @@ def build_work(
         saved = _join(placement, pair, runs, forward, gradient, rest, count)
         runs, forward, gradient, rest, alike = *saved, alike and np.array_equal(saved[0], runs)
     backward = bool(kinds & {Kind.B, Kind.I})
-    again = shortest[Kind.R] * (Kind.R in kinds and backward)
-    sent = latencies(placement, costs.comm, backward)
-    # where there are both, B takes longer than what W adds to I
+    recompute = shortest[Kind.R] * (Kind.R in kinds and backward)
+    latency = latencies(placement, costs.comm, backward)
+    # if there are both, B takes longer than W adds to I
     frees = rest if Kind.I in kinds else gradient
-    longest = 0.0 if paired else _longest(time, scale, kinds, sent)
+    longest = 0.0 if paired else _longest(time, scale, kinds, latency)
     return Work(
         placement,
         count,
@@ -169,8 +162,8 @@ def build_work(
         forward,
         gradient,
         rest,
-        again,
-        sent,
+        recompute,
+        latency,
         alike,
         frees,
         backward,
@@ -179,8 +172,9 @@ def build_work(
 
 
 def _halve(time: Floats, kinds: frozenset[Kind]) -> tuple[Floats, Floats]:
-    """Return the time to the gradient and the rest of a backward, the smaller of B's and of I and
-    W's if both occur.
+    """Return the time of a backward until its gradient, and that of the rest.
+
+    If both B and I occur, each is the smaller of the two.
     """
     full, split = (time[Kind.B], time[Kind.B]), (time[Kind.I], time[Kind.I] + time[Kind.W])
     chosen = [pair for kind, pair in ((Kind.B, full), (Kind.I, split)) if kind in kinds] or [
@@ -191,14 +185,12 @@ def _halve(time: Floats, kinds: frozenset[Kind]) -> tuple[Floats, Floats]:
     return first, whole - first
 
 
-def _longest(time: Floats, scale: Floats, kinds: frozenset[Kind], sent: Floats) -> float:
-    """Return the time that the slowest microbatch takes alone, on the replica where it is
-    shortest.
-    """
+def _longest(time: Floats, scale: Floats, kinds: frozenset[Kind], latency: Floats) -> float:
+    """Return the time of the slowest microbatch alone, on the replica that is fastest for it."""
     if Kind.B in kinds and Kind.I in kinds:
         return 0.0
     back, last = (Kind.B, None) if Kind.B in kinds else (Kind.I, Kind.W)
-    chain = scale[Kind.F][:, None] * time[Kind.F].sum(axis=-1) + sent.sum(axis=(0, 2))
+    chain = scale[Kind.F][:, None] * time[Kind.F].sum(axis=-1) + latency.sum(axis=(0, 2))
     if kinds & {Kind.B, Kind.I}:
         chain = chain + scale[back][:, None] * time[back].sum(axis=-1)
         if last is not None:
@@ -217,15 +209,15 @@ def _join(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Lower op times to what pairing F with B could reach.
 
-    A pair of stages s and t costs (pair[s] + pair[t]) / 2. A device pays at least x[s] for each F
-    and y[t] for each B where x <= t_F, y <= t_B and x[s] + y[t] never exceeds that: x = pair[s] / 2
-    - shift, y = pair[t] / 2 + shift.
+    A pair of stages s and t takes (pair[s] + pair[t]) / 2. So a device spends at least x[s] on each
+    F and y[t] on each B, if x <= t_F, y <= t_B and x[s] + y[t] is never more than a pair's time.
+    Such are x = pair[s] / 2 - shift and y = pair[t] / 2 + shift.
     """
     runs, forward, gradient, rest = runs.copy(), forward.copy(), gradient.copy(), rest.copy()
-    per = np.maximum(count, 1)
+    divisor = np.maximum(count, 1)
     for device in range(placement.n_devices):
         here = placement.devices == device
-        half, f, b, w = pair[here] / 2, *(runs[row][here] / per[here] for row in range(3))
+        half, f, b, w = pair[here] / 2, *(runs[row][here] / divisor[here] for row in range(3))
         if not len(half) or (np.add.outer(half, half) >= np.add.outer(f, b + w)).all():
             continue
         low = half.min()

@@ -1,3 +1,3 @@
-"""Dealing sequences over replicas and microbatches: the search, and a step that none can beat."""
+"""Dealing sequences over replicas and microbatches: the search, and a lower bound on the step."""
 
 __all__ = ["deal", "problem"]

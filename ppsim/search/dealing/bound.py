@@ -1,15 +1,15 @@
 """A proven lower bound on the step over all dealings of the same sequences.
 
-The start of an op and the end of the step do not fall as ops take longer. Every microbatch takes
-at least the least time of any sequence (0 where it may be empty). So, whatever is dealt:
+When ops take longer, no op starts earlier and the step does not end earlier. Every microbatch takes
+at least the least time of any sequence (0 if it may be empty). So for every dealing:
 
-* the first op of device d starts no earlier, and the time from the end of its last op to the end of
-  the pipeline is no shorter, than with all microbatches at that least time; in between the device
-  runs all its ops one after the other. Their time is the work of its replica's sequences, at the
-  cheapest microbatch where costs of microbatches differ. If sequences stay on their replicas, the
-  step is at least that of every replica. If not, the replicas share the work, and a step of T
-  leaves each the time T - head - tail for its part;
-* the longest sequence is in some microbatch, which takes as long as it at least.
+* On device d, consider the time before its first op (head) and the time from the end of its last op
+  to the end of the pipeline (tail). Neither is shorter than if all microbatches took that least
+  time. In between the device runs all its ops one after the other. They take the work of its
+  replica's sequences, at the cheapest microbatch if costs of microbatches differ. If sequences stay
+  on their replicas, the step is at least that of every replica. If not, the replicas share the
+  work, and a step of T leaves each the time T - head - tail for its part.
+* The longest sequence is in some microbatch, which takes at least as long.
 
 Padding only adds to the time of a microbatch.
 """
@@ -23,7 +23,7 @@ from ppsim.engine.simple.batch import find_ends
 from ppsim.search.dealing.problem import Pipeline, Problem
 
 SLACK = 1e-12  # share of a bound by which it is lowered, for rounding
-TRIED = 4  # longest sequences of replicas whose way through the pipeline is simulated
+TRIED = 4  # longest sequences of replicas that are simulated in each microbatch
 NUMBERS = 1 << 21  # ops timed in one array step
 
 
@@ -46,7 +46,7 @@ def _least_factors(problem: Problem) -> Floats:
 
 
 def _bound_work(problem: Problem, least: Floats) -> float:
-    """Bound the step by the work of each device, its fill and its drain."""
+    """Return the bound on the step by the work of each device, its fill and its drain."""
     pipeline, R = problem.pipeline, problem.n_replicas
     head, tail = _heads_and_tails(problem, least)
     cost = _cheapest(pipeline, problem.microbatches, problem.time.shape[1])  # (P, Q)
@@ -73,8 +73,8 @@ def _cheapest(pipeline: Pipeline, microbatches: int, Q: int) -> Floats:
 def _heads_and_tails(problem: Problem, least: Floats) -> tuple[Floats, Floats]:
     """Return the least time before the first and after the last op of devices, shape (R, P) each.
 
-    An op that takes longer than all others and their messages together is on every longest path:
-    the time after it is what the pipeline takes beyond its end.
+    To find the time after an op, the op is made longer than all others with their messages. Then it
+    is on every longest path, and the rest of the pipeline follows its end.
     """
     pipeline, schedule, R = problem.pipeline, problem.pipeline.schedule, problem.n_replicas
     order = pipeline.order
@@ -101,7 +101,7 @@ def _heads_and_tails(problem: Problem, least: Floats) -> tuple[Floats, Floats]:
 
 
 def _bound_longest(problem: Problem, least: Floats) -> float:
-    """Bound the step by the way of the longest sequences through the pipeline."""
+    """Return the bound on the step by the longest sequences' path through the pipeline."""
     time = problem.time.sum(axis=1)
     if problem.across:
         distinct = _distinct_replicas(problem, least)

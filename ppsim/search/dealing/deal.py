@@ -1,9 +1,8 @@
-"""Dealing of sequences: the longest first to the replica with the least load, then moves that
-shorten the simulated step.
+"""Search for a dealing of sequences: a greedy start, then moves that shorten the simulated step.
 
-A move takes a sequence to another microbatch, swaps two sequences, or swaps two microbatches of
-the replica that ends last. The best dealing so far is always valid, and never longer than the one
-given.
+The greedy start deals the longest sequence first, to the replica with the least load. A move takes
+a sequence to another microbatch, swaps two sequences, or swaps two microbatches of the replica that
+ends last. The best dealing so far is always valid, and its step never longer than the given one's.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from ppsim.base.numbers import format_number
 from ppsim.core.sequences import Floats, Ints
 from ppsim.errors import InputError
 from ppsim.search.dealing.bound import bound_step
-from ppsim.search.dealing.problem import Problem, joined
+from ppsim.search.dealing.problem import Problem, microbatch_time
 
 SHORTER = 1e-12  # share of a time by which a move must shorten it
-ALL = 600  # moves of a replica up to which all are tried
+ALL = 600  # number of moves of a replica up to which all are tried
 NUMBERS = 1 << 19  # ops timed in one array step
-PATIENCE = 8  # batches of drawn moves without a gain after which a descent ends
-ORDERS = 5  # of a replica's microbatches that are tried first
-KICKS = 40  # descents from the best dealing with some moves at random
+PATIENCE = 8  # batches of random moves without a gain, after which a descent ends
+ORDERS = 5  # orders of a replica's microbatches that are tried at the start
+KICKS = 40  # descents from the best dealing after some random moves
 Slots = list[list[int]]  # the sequences of each slot
 Move = dict[int, list[int]]  # slots and the sequences that they have after it
 
@@ -39,10 +38,10 @@ class Dealt:
     Attributes:
         replica: shape (N,), the replica of each sequence.
         microbatch: shape (N,), its microbatch there.
-        given_step: the step of the given dealing; infinite where a microbatch has too many tokens.
+        given_step: the step of the given dealing; infinite if a microbatch has too many tokens.
         makespans: shape (R,), of every replica.
-        bound: a step that no dealing beats.
-        simulated: pipelines that were simulated.
+        bound: a lower bound on the step of all dealings.
+        simulated: the number of simulated pipelines.
     """
 
     replica: Ints
@@ -60,11 +59,11 @@ class Dealt:
 
 @dataclass
 class _State:
-    """A dealing that moves change."""
+    """A dealing, which moves change in place."""
 
     slots: Slots
-    factors: Floats  # (R, M, Q)
-    ends: Floats  # (R,)
+    factors: Floats  # shape (R, M, Q), times of microbatches
+    ends: Floats  # shape (R,), makespans of replicas
 
     def copy(self) -> _State:
         return _State([list(each) for each in self.slots], self.factors.copy(), self.ends.copy())
@@ -76,8 +75,8 @@ def deal(problem: Problem, seconds: float, seed: int = 0, kicks: int = KICKS) ->
     Args:
         problem: the sequences and microbatches.
         seconds: the time after which the search ends.
-        seed: of the moves drawn; the same seed and as much time find the same dealing.
-        kicks: descents from the best dealing with some moves at random, before the search ends.
+        seed: of the random moves; without a timeout the same seed finds the same dealing.
+        kicks: the number of descents from the best dealing after some random moves.
 
     Raises:
         InputError: a sequence, or the sequences of a replica, do not fit into microbatches.
@@ -95,11 +94,12 @@ class _Search:
         self.empty = problem.may_be_empty
         self.batch = max(16, min(512, NUMBERS // max(1, len(problem.pipeline.schedule))))
         M = problem.microbatches
-        self.own = [list(range(r * M, r * M + int(n))) for r, n in enumerate(problem.counts)]
-        self.all = [slot for own in self.own for slot in own]
+        # the slots that may have sequences: of each replica, and of all
+        self.slots_of = [list(range(r * M, r * M + int(n))) for r, n in enumerate(problem.counts)]
+        self.all_slots = [slot for slots in self.slots_of for slot in slots]
 
     def run(self, kicks: int) -> Dealt:
-        """Descend from every start, then from the best with some moves at random."""
+        """Descend from every start, then from the best dealing after some random moves."""
         problem = self.problem
         given = self._given_state()
         before = float(given.ends.max()) if given else np.inf
@@ -113,7 +113,7 @@ class _Search:
             if self._is_over(best, bound):
                 break
         for _ in range(kicks):
-            if self._is_over(best, bound) or len(self.all) < 2:
+            if self._is_over(best, bound) or len(self.all_slots) < 2:
                 break
             best = self._better(best, self._descend(self._kicked(best), bound))
         replica, microbatch = problem.replica.copy(), problem.microbatch.copy()
@@ -130,16 +130,16 @@ class _Search:
         return monotonic() >= self.deadline or float(best.ends.max()) <= bound * (1 + 2 * SHORTER)
 
     def _given_state(self) -> _State | None:
-        """Return the dealing given, or None where a microbatch of it holds too many tokens."""
+        """Return the given dealing, or None if one of its microbatches has too many tokens."""
         slots: Slots = [[] for _ in range(self.problem.n_replicas * self.problem.microbatches)]
         for sequence, slot in enumerate(self.problem.slot.tolist()):
             slots[slot].append(sequence)
         return self._timed_state(slots) if all(map(self.problem.fits, slots)) else None
 
     def _timed_state(self, slots: Slots) -> _State:
-        """Time all replicas."""
+        """Return a dealing with the makespans of all replicas."""
         problem, R = self.problem, self.problem.n_replicas
-        rows = np.array([joined(problem, members) for members in slots])
+        rows = np.array([microbatch_time(problem, members) for members in slots])
         factors = rows.reshape(R, problem.microbatches, -1)
         return _State(slots, factors, self._makespans(factors, np.arange(R)))
 
@@ -156,22 +156,22 @@ class _Search:
     # Starts.
 
     def _starts(self) -> Iterator[_State]:
-        """Yield greedy dealings, each replica's microbatches in the order that is fastest of
-        some.
-        """
+        """Yield greedy dealings, with the best of some orders of each replica's microbatches."""
         for slots in (self._greedy(), self._group_by_length()):
             if slots is not None:
                 yield self._ordered(self._timed_state(slots))
 
     def _greedy(self) -> Slots | None:
-        """Deal the longest first, to the replica and the microbatch of it with the least work that
-        has room.
+        """Return a greedy dealing, None if it does not fit.
+
+        The longest sequence goes first, to the replica and then the microbatch with the least work
+        that has room.
         """
         problem, M = self.problem, self.problem.microbatches
         size = problem.time.sum(axis=1)
         slots: Slots = [[] for _ in range(problem.n_replicas * M)]
         load, slow = np.zeros(len(slots)), problem.pipeline.slow.max(axis=1).tolist()
-        # Without --across every replica is dealt to alone.
+        # Without --across, sequences stay on their replicas.
         pool = np.zeros(len(size), np.int64) if problem.across else problem.replica
         empty_slots = int(problem.counts.sum())
         left, bare = np.bincount(pool, minlength=problem.n_replicas), problem.counts.copy()
@@ -184,16 +184,16 @@ class _Search:
         for sequence in np.argsort(-size, kind="stable").tolist():
             home = int(pool[sequence])
             empty = empty_slots if problem.across else int(bare[home])
-            # what is left is needed so that no microbatch stays empty
+            # all sequences that are left are needed so that no microbatch stays empty
             must = int(left[home]) <= empty
-            heap, full, place = heaps[home], list[tuple[float, int]](), -1
+            heap, tried, place = heaps[home], list[tuple[float, int]](), -1
             while heap and place < 0:
                 total, r = heappop(heap)
                 if must and not bare[r]:
-                    continue  # now and for all that are left
-                place = next(self._rooms(slots, load, r, sequence, must), -1)
-                full.append((total + float(size[sequence]) * slow[r] if place >= 0 else total, r))
-            for each in full:
+                    continue  # this replica gets no more sequences
+                place = next(self._slots_with_room(slots, load, r, sequence, must), -1)
+                tried.append((total + float(size[sequence]) * slow[r] if place >= 0 else total, r))
+            for each in tried:
                 heappush(heap, each)
             if place < 0:
                 return None
@@ -204,25 +204,27 @@ class _Search:
             load[place] += size[sequence]
         return slots
 
-    def _rooms(
+    def _slots_with_room(
         self, slots: Slots, load: Floats, r: int, sequence: int, bare: bool
     ) -> Iterator[int]:
-        """Yield the microbatches of a replica that have room for a sequence, the least of load
-        first.
+        """Yield a replica's slots with room for a sequence, the least loaded first.
+
+        With ``bare`` only empty slots are considered.
         """
-        own = [slot for slot in self.own[r] if not (bare and slots[slot])]
-        if not own:
+        allowed = [slot for slot in self.slots_of[r] if not (bare and slots[slot])]
+        if not allowed:
             return
-        least = min(own, key=load.__getitem__)
+        least = min(allowed, key=load.__getitem__)
         if self.problem.fits([*slots[least], sequence]):
             yield least
-        for slot in sorted(own, key=load.__getitem__):
+        for slot in sorted(allowed, key=load.__getitem__):
             if self.problem.fits([*slots[slot], sequence]):
                 yield slot
 
     def _group_by_length(self) -> Slots | None:
-        """Put sequences of about one length into a microbatch each, and deal these; for padded
-        ones.
+        """Return a dealing whose microbatches have sequences of similar length, for padding.
+
+        None without padding, or if it does not fit.
         """
         problem = self.problem
         if not problem.padded or self.empty.any():
@@ -235,10 +237,10 @@ class _Search:
             else [[r] for r in range(problem.n_replicas)]
         )
         for pool in pools:
-            own = np.flatnonzero(np.isin(problem.replica, list(pool)))
-            order = own[np.argsort(-size[own], kind="stable")]
+            members = np.flatnonzero(np.isin(problem.replica, list(pool)))
+            order = members[np.argsort(-size[members], kind="stable")]
             groups = np.array_split(order, int(problem.counts[list(pool)].sum()))
-            free, total = {r: list(self.own[r]) for r in pool}, dict.fromkeys(pool, 0.0)
+            free, total = {r: list(self.slots_of[r]) for r in pool}, dict.fromkeys(pool, 0.0)
             for group in sorted(groups, key=lambda each: -len(each) * size[each[0]]):
                 r = min((r for r in pool if free[r]), key=total.__getitem__)
                 slots[free[r].pop(0)] = group.tolist()
@@ -246,30 +248,30 @@ class _Search:
         return slots if all(map(problem.fits, slots)) else None
 
     def _ordered(self, state: _State) -> _State:
-        """Put each replica's microbatches into the fastest of some orders."""
-        ways, replica, found = list[list[int]](), list[int](), list[Floats]()
-        for r, own in enumerate(self.own):
+        """Reorder each replica's microbatches into the fastest of ``ORDERS`` orders."""
+        orders, replica, found = list[list[int]](), list[int](), list[Floats]()
+        for r, slots in enumerate(self.slots_of):
             size = state.factors[r].sum(axis=1)
-            rising = sorted(range(len(own)), key=size.__getitem__)
+            rising = sorted(range(len(slots)), key=size.__getitem__)
             folded = rising[::2] + rising[1::2][::-1]
             half = len(folded) // 2
             for order in (
-                list(range(len(own))),
+                list(range(len(slots))),
                 rising,
                 rising[::-1],
                 folded,
                 folded[half:] + folded[:half],
             ):
-                ways.append(order)
+                orders.append(order)
                 replica.append(r)
                 moved = state.factors[r].copy()
-                moved[: len(own)] = state.factors[r][order]
+                moved[: len(slots)] = state.factors[r][order]
                 found.append(moved)
         ends = self._makespans(np.array(found), np.array(replica))
-        for r, own in enumerate(self.own):
+        for r, slots in enumerate(self.slots_of):
             at = int(r * ORDERS + np.argmin(ends[r * ORDERS : (r + 1) * ORDERS]))
-            before = [state.slots[slot] for slot in own]
-            for slot, place in zip(own, ways[at], strict=True):
+            before = [state.slots[slot] for slot in slots]
+            for slot, place in zip(slots, orders[at], strict=True):
                 state.slots[slot] = before[place]
             state.factors[r], state.ends[r] = found[at], ends[at]
         return state
@@ -277,41 +279,41 @@ class _Search:
     # Moves.
 
     def _descend(self, state: _State, bound: float) -> _State:
-        """Shorten the replica that ends last until no move does, or the time is over."""
+        """Make moves that shorten the replica that ends last, until none does or time is over."""
         idle = 0
         while idle < PATIENCE and not self._is_over(state, bound):
             last = int(state.ends.argmax())
-            moves, whole = self._moves(state, last)
+            moves, are_all = self._moves(state, last)
             if not moves:
                 break
-            if self._take_best(state, moves):
+            if self._make_best(state, moves):
                 idle = 0
-            elif whole:
+            elif are_all:
                 break
             else:
                 idle += 1
         return state
 
-    def _take_best(self, state: _State, moves: list[Move]) -> bool:
-        """Make the move that shortens its replicas most; return whether there is one."""
+    def _make_best(self, state: _State, moves: list[Move]) -> bool:
+        """Make the move that shortens its replicas most; return False if none does."""
         M = self.problem.microbatches
         touched = [sorted({slot // M for slot in move}) for move in moves]
         factors, replica = list[Floats](), list[int]()
-        for move, own in zip(moves, touched, strict=True):
-            for r in own:
+        for move, replicas in zip(moves, touched, strict=True):
+            for r in replicas:
                 moved = state.factors[r].copy()
                 for slot, members in move.items():
                     if slot // M == r:
-                        moved[slot % M] = joined(self.problem, members)
+                        moved[slot % M] = microbatch_time(self.problem, members)
                 factors.append(moved)
                 replica.append(r)
         ends = self._makespans(np.array(factors), np.array(replica)).tolist()
         best, chosen, at = (0.0, 0.0), -1, 0
         now = state.ends.tolist()
-        for number, own in enumerate(touched):
-            after = ends[at : at + len(own)]
-            at += len(own)
-            before = [now[r] for r in own]
+        for number, replicas in enumerate(touched):
+            after = ends[at : at + len(replicas)]
+            at += len(replicas)
+            before = [now[r] for r in replicas]
             gain = max(before) - max(after)
             if gain > SHORTER * max(before) and (gain, sum(before) - sum(after)) > best:
                 best, chosen = (gain, sum(before) - sum(after)), number
@@ -325,23 +327,23 @@ class _Search:
         return True
 
     def _moves(self, state: _State, last: int) -> tuple[list[Move], bool]:
-        """Return moves of one replica, and whether they are all that there are."""
-        targets = self.all if self.problem.across else self.own[last]
-        here = self.own[last]
-        held = sum(len(state.slots[slot]) for slot in here)
+        """Return moves of one replica: all of them and True, or random ones and False."""
+        targets = self.all_slots if self.problem.across else self.slots_of[last]
+        here = self.slots_of[last]
+        sequences = sum(len(state.slots[slot]) for slot in here)
         count = (
-            held * (len(targets) + sum(len(state.slots[slot]) for slot in targets))
+            sequences * (len(targets) + sum(len(state.slots[slot]) for slot in targets))
             + len(here) ** 2 // 2
         )
         if count <= ALL:
             return list(self._all_moves(state, last)), True
-        drawn = (self._drawn_move(state, last) for _ in range(self.batch))
+        drawn = (self._random_move(state, last) for _ in range(self.batch))
         return [move for move in drawn if move], False
 
     def _all_moves(self, state: _State, last: int) -> Iterator[Move]:
         slots = state.slots
-        for a in self.own[last]:
-            for b in self.all if self.problem.across else self.own[last]:
+        for a in self.slots_of[last]:
+            for b in self.all_slots if self.problem.across else self.slots_of[last]:
                 if a == b:
                     continue
                 for i in slots[a]:
@@ -350,13 +352,13 @@ class _Search:
                     for j in slots[b]:
                         if move := self._swap(slots, a, i, b, j):
                             yield move
-        for a, b in combinations(self.own[last], 2):
+        for a, b in combinations(self.slots_of[last], 2):
             yield {a: slots[b], b: slots[a]}
 
-    def _drawn_move(self, state: _State, last: int) -> Move | None:
-        """Draw a move of a replica; None where the one drawn is not valid."""
-        slots, own = state.slots, self.own[last]
-        targets = self.all if self.problem.across else own
+    def _random_move(self, state: _State, last: int) -> Move | None:
+        """Return a random move of a replica, or None if it is not valid."""
+        slots, own = state.slots, self.slots_of[last]
+        targets = self.all_slots if self.problem.across else own
         kind = int(self.rng.integers(3))
         a = own[int(self.rng.integers(len(own)))]
         if kind == 2 and len(own) > 1:
@@ -371,7 +373,7 @@ class _Search:
         return self._swap(slots, a, i, b, slots[b][int(self.rng.integers(len(slots[b])))])
 
     def _move_of(self, slots: Slots, a: int, i: int, b: int) -> Move | None:
-        """Take sequence i from a to b."""
+        """Return the move of sequence i from slot a to b, or None if it is not valid."""
         if len(slots[a]) == 1 and not self.empty[a // self.problem.microbatches]:
             return None
         there = [*slots[b], i]
@@ -380,17 +382,17 @@ class _Search:
         return {a: [each for each in slots[a] if each != i], b: there}
 
     def _swap(self, slots: Slots, a: int, i: int, b: int, j: int) -> Move | None:
-        """Swap sequence i of a with j of b."""
+        """Return the swap of sequence i of slot a with j of b, or None if it does not fit."""
         here = [j if each == i else each for each in slots[a]]
         there = [i if each == j else each for each in slots[b]]
         return {a: here, b: there} if self.problem.fits(here) and self.problem.fits(there) else None
 
     def _kicked(self, best: _State) -> _State:
-        """Return the best dealing after some moves at random."""
+        """Return the best dealing after some random moves."""
         slots = [list(each) for each in best.slots]
         for _ in range(int(self.rng.integers(2, 5))):
             last = int(self.rng.integers(self.problem.n_replicas))
-            if move := self._drawn_move(_State(slots, best.factors, best.ends), last):
+            if move := self._random_move(_State(slots, best.factors, best.ends), last):
                 for slot, members in move.items():
                     slots[slot] = list(members)
         return self._timed_state(slots)
@@ -401,7 +403,7 @@ class _Search:
         tokens = np.zeros(1) if problem.tokens is None else problem.tokens
         if float(tokens.max()) > problem.most:
             most, longest = format_number(problem.most), format_number(float(tokens.max()))
-            what = f"a sequence of {longest} tokens does not fit into microbatches of {most}"
-            return InputError(what, f"--max-tokens {longest.replace(',', '')}")
-        what = f"the sequences do not fit into {problem.microbatches} microbatches"
-        return InputError(what, "a larger --max-tokens, or more --mb")
+            message = f"a sequence of {longest} tokens does not fit into microbatches of {most}"
+            return InputError(message, f"--max-tokens {longest.replace(',', '')}")
+        message = f"the sequences do not fit into {problem.microbatches} microbatches"
+        return InputError(message, "a larger --max-tokens, or more --mb")

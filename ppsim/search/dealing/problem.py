@@ -16,14 +16,14 @@ from ppsim.engine.simple.batch import Order, find_ends, find_order
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One schedule that every replica runs; Q factors of each of its M microbatches.
+    """The schedule that every replica runs; op times follow from Q factors of each microbatch.
 
     Attributes:
         schedule: of each replica.
         order: the order in which its ops are timed.
-        times: the durations of its ops by the factors of microbatches.
+        times: op durations as linear functions of the microbatches' factors.
         latency: shape (R, ops) or (1, ops), of each op's input.
-        slow: shape (R, P), how many times as long each device of a replica takes.
+        slow: shape (R, P), factor on the op times of each device of a replica.
     """
 
     schedule: Schedule
@@ -33,8 +33,9 @@ class Pipeline:
     slow: Floats
 
     def durations(self, factors: Floats, replica: Ints) -> Floats:
-        """Return the durations of ops, shape (ops, samples), of factors (samples, M, Q) on these
-        replicas.
+        """Return the durations of ops, shape (ops, samples).
+
+        ``factors`` has shape (samples, M, Q), ``replica`` (samples,).
         """
         flat = np.ascontiguousarray(factors.transpose(2, 1, 0)).reshape(-1, len(factors))
         found = self.times.durations(flat)
@@ -62,8 +63,8 @@ def make_pipeline(
     """Return the pipeline of replicas that run a schedule at these costs.
 
     Raises:
-        InputError: devices copy or reduce in parallel with compute, or a function gives the
-        durations.
+        InputError: devices copy or reduce in parallel with compute, or durations are not linear in
+            the factors.
     """
     refuse_lanes(schedule, "dealing", hint="a schedule that only computes")
     times = linear_times(schedule, costs, by_stage=by_stage)
@@ -76,16 +77,16 @@ class Problem:
     """N sequences over the microbatches of R replicas.
 
     Attributes:
-        pipeline: which times a replica's microbatches.
+        pipeline: the schedule and costs of a replica.
         time: shape (N, Q), the time of each sequence.
-        replica: shape (N,), the replica that each is on.
-        microbatch: shape (N,), its microbatch there.
-        counts: shape (R,), the microbatches of each replica that may have sequences.
+        replica: shape (N,), the given replica of each sequence.
+        microbatch: shape (N,), its given microbatch there.
+        counts: shape (R,), the number of microbatches of each replica that may have sequences.
         microbatches: M, of the schedule.
         padded: whether a sequence takes as long as the longest of its microbatch.
         across: whether a sequence may go to another replica.
-        tokens: shape (N,), tokens of each.
-        most: the most tokens of a microbatch, padding included.
+        tokens: shape (N,), the tokens of each sequence.
+        most: the largest number of tokens of a microbatch, padding included.
     """
 
     pipeline: Pipeline
@@ -101,14 +102,14 @@ class Problem:
 
     @property
     def n_replicas(self) -> int:
-        """Data-parallel replicas, R."""
+        """The number of data-parallel replicas, R."""
         return len(self.counts)
 
     @property
     def may_be_empty(self) -> NDArray[np.bool_]:
         """Shape (R,): whether a replica may leave microbatches empty.
 
-        It may where it does in the dealing given, or has too few sequences.
+        It may if it does so in the given dealing, or has too few sequences.
         """
         used = np.zeros((self.n_replicas, self.microbatches), np.bool_)
         used[self.replica, self.microbatch] = True
@@ -131,21 +132,21 @@ class Problem:
         return self.replica * self.microbatches + self.microbatch
 
     def held_tokens(self, members: list[int]) -> float:
-        """Return the tokens of a microbatch, padding included; 0 where nothing limits them."""
+        """Return the tokens of a microbatch, padding included; 0 without a limit."""
         if self.tokens is None or not members:
             return 0.0
-        own = self.tokens[members]
-        return float(own.max()) * len(own) if self.padded else float(own.sum())
+        tokens = self.tokens[members]
+        return float(tokens.max()) * len(tokens) if self.padded else float(tokens.sum())
 
     def fits(self, members: list[int]) -> bool:
-        """Return whether a microbatch is within its limit of tokens."""
+        """Return True if a microbatch is within its limit of tokens."""
         return self.tokens is None or self.held_tokens(members) <= self.most * (1 + 1e-12)
 
 
-def joined(problem: Problem, members: list[int]) -> Floats:
-    """Return the time of one microbatch, shape (Q,)."""
+def microbatch_time(problem: Problem, members: list[int]) -> Floats:
+    """Return the time of a microbatch of these sequences, shape (Q,)."""
     if not members:
         return np.zeros(problem.time.shape[1])
-    own = problem.time[members]
-    found: Floats = own.max(axis=0) * len(own) if problem.padded else own.sum(axis=0)
+    times = problem.time[members]
+    found: Floats = times.max(axis=0) * len(times) if problem.padded else times.sum(axis=0)
     return found

@@ -1,9 +1,8 @@
-"""Simulated annealing over queues: move an op within its device's queue, time the queues again,
-keep or undo.
+"""Simulated annealing over queues: move an op in its queue, time the queues, keep or undo the move.
 
-Moves favour ops on the longest path. Ops that must keep their order never pass each other: equal
-ops, F and I of one microbatch, and an I and its W. The memory of a device never exceeds its cap.
-Plain Python, compiled by numba.
+Moves favour ops on the longest path. Ops with a fixed order never pass each other: ops of the same
+kind and stage, F and I of one microbatch, and I and its W. The memory of a device never exceeds its
+cap. Plain Python, compiled by numba.
 """
 
 from __future__ import annotations
@@ -14,24 +13,24 @@ from ppsim.core.columns import Floats, Ids, Ints
 from ppsim.search.rules.order_kernel import MODULUS, Orders, draw, time_orders
 
 ROUNDING = 1e-9
-SERIES = 30  # of a hundred moves, how many move ops of several microbatches at once
+SERIES = 30  # percentage of moves that move ops of several microbatches
 
 
 class Walk(NamedTuple):
-    """The state of annealing besides the queues."""
+    """The state of annealing in addition to the queues."""
 
     change: Floats  # shape (3 stages,), activations that an op adds, by code
-    cap: Floats  # shape (devices,), most activations held
+    cap: Floats  # shape (devices,), memory caps in activations
     held: Floats  # shape (ops,), activations that the op's device holds after it
     place: Ints  # shape (3 stages x M,), the place of each op by number
     path: Ints  # shape (ops,), the places of the ops on the longest path
     best: Ids  # shape (ops,), receives the op codes of the best queues
     random: Ints  # shape (1,), state of the random numbers
-    # shape (3,): of the span, the makespan and the mean span of the devices in what is minimized
+    # shape (3,): weights of the span, the makespan and the devices' mean span in the cost
     weights: Floats
-    log: Ints  # shape (2, M), the places that the ops of a move came from and went to
+    log: Ints  # shape (2, M), the old and new places of the ops of a move
     reached: Floats  # shape (1,), receives the cost of the queues timed last, without the mean
-    stop: Ints  # shape (1,), set from outside to end the walk
+    stop: Ints  # shape (1,), set by another thread to end the walk
 
 
 def owner(orders: Orders, op: int) -> int:
@@ -40,7 +39,7 @@ def owner(orders: Orders, op: int) -> int:
 
 
 def prepare(orders: Orders, walk: Walk) -> None:
-    """Compute each device's memory after each op, and the places of all ops."""
+    """Fill ``walk`` with each device's memory after each op, and the places of all ops."""
     stages = len(orders.device)
     size = len(orders.result) // (2 * stages)
     for device in range(len(walk.cap)):
@@ -70,7 +69,7 @@ def find_cost(orders: Orders, walk: Walk) -> float:
 
 
 def find_path(orders: Orders, walk: Walk) -> int:
-    """Follow the longest path back from the device that decides the cost; return its length."""
+    """Write the longest path, back from the device that decides the cost; return its length."""
     stages = len(orders.device)
     size = len(orders.result) // (2 * stages)
     last, longest = 0, -1.0
@@ -100,7 +99,7 @@ def find_path(orders: Orders, walk: Walk) -> int:
 
 
 def reachable_place(orders: Orders, walk: Walk, op: int, steps: int) -> int:
-    """Return the place nearest to ``steps`` places away that an op may move to."""
+    """Return the place that an op can reach when it moves by at most ``steps`` places."""
     stages = len(orders.device)
     code, microbatch = orders.code[op], orders.microbatch[op]
     kind = code // stages
@@ -133,7 +132,7 @@ def reachable_place(orders: Orders, walk: Walk, op: int, steps: int) -> int:
 
 
 def move(orders: Orders, walk: Walk, op: int, to: int) -> None:
-    """Move an op to another place of its device's queue; those between make room."""
+    """Move an op to another place of its device's queue, and shift the ops between."""
     stages = len(orders.device)
     size = len(orders.result) // (2 * stages)
     code, microbatch = orders.code[op], orders.microbatch[op]
@@ -153,9 +152,7 @@ def move(orders: Orders, walk: Walk, op: int, to: int) -> None:
 
 
 def move_series(orders: Orders, walk: Walk, op: int, steps: int, many: int) -> int:
-    """Move an op, and the same op of the next microbatches alike; return the number of moved
-    ops.
-    """
+    """Move an op, and the same op of the next microbatches; return the number of moved ops."""
     size = len(orders.result) // (2 * len(orders.device))
     number = orders.code[op] * size + orders.microbatch[op]
     many = min(many, size - orders.microbatch[op])
@@ -171,7 +168,7 @@ def move_series(orders: Orders, walk: Walk, op: int, steps: int, many: int) -> i
 
 
 def pick(orders: Orders, walk: Walk, length: int) -> int:
-    """Return a random place of an op to move, mostly on the longest path or next to it."""
+    """Return the place of a random op to move, usually on the longest path or next to it."""
     if draw(walk.random, 4) == 0:
         return draw(walk.random, len(orders.code))
     op = walk.path[draw(walk.random, length)] + (draw(walk.random, 3) - 1) * draw(walk.random, 2)
@@ -179,10 +176,10 @@ def pick(orders: Orders, walk: Walk, length: int) -> int:
 
 
 def anneal(orders: Orders, walk: Walk, moves: int, longest: int, hot: float, cold: float) -> float:
-    """Try moves of up to ``longest`` places while the temperature falls from hot to cold; return
-    the best cost, -1 where the queues deadlock from the start.
+    """Try moves of up to ``longest`` places while the temperature falls from hot to cold.
 
-    The queues are left as the walk ends; ``walk.best`` has the best, by the cost without the mean.
+    Return the best cost without the mean, -1 if the queues deadlock at the start. ``walk.best`` has
+    the best queues; ``orders`` has those at the end of the walk.
     """
     prepare(orders, walk)
     cost = find_cost(orders, walk)

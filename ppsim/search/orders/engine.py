@@ -1,6 +1,4 @@
-"""Search for the best schedule of a problem of any size: known schedules and heuristics first, then
-local search.
-"""
+"""Search for the best schedule of a problem: known schedules, heuristics, then local search."""
 
 from __future__ import annotations
 
@@ -28,8 +26,8 @@ from ppsim.search.rules.orders import (
 from ppsim.search.rules.policies import write_policies
 
 Report = Callable[[Solution], None]
-GRACE_S = 1.5  # past the time limit: searches that check it end by themselves and keep their best
-# heuristics are tried under as many: with less memory they sometimes find better schedules
+GRACE_S = 1.5  # seconds past the time limit until a search that does not check it is interrupted
+# number of caps for heuristics: with less memory they sometimes find better schedules
 SMALLER_CAPS = 8
 
 
@@ -46,18 +44,19 @@ def search(
     grace: float = GRACE_S,
     report: Report = lambda best: None,
 ) -> Solution | None:
-    """Return the best schedule that fits, from the heuristics' schedules and from ``seeds`` that
-    fit.
+    """Return the best schedule found that fits, or None if no schedule fits the caps.
 
-    Two searches with the same arguments find the same where ``rounds`` of local search, of about a
-    second each, end them, not the time limit in seconds, or a schedule that attains the ``bound``
-    of the objective. ``run`` maps walks over as many ``workers`` elsewhere, instead of threads (one
-    a core when None); what does not look at the time is ended ``grace`` seconds past the limit;
+    The search starts from ``seeds`` that fit and from the heuristics' schedules. It ends after
+    ``rounds`` of local search (about a second each), at the time limit in seconds, at Ctrl-C, or
+    with a schedule that attains the ``bound`` of the objective. The result is reproducible unless
+    the time limit or Ctrl-C ends it.
+
+    ``workers`` threads run the walks, by default one per core; ``run`` maps them over other workers
+    instead. A step that does not check the time is interrupted ``grace`` seconds past the limit.
     ``report`` is called with each schedule that is better than all before.
 
-    Returns the best found, after Ctrl-C too once there is one, or None where no schedule fits the
-    caps (see :attr:`Problem.least_caps`); raises TimeOver where the time ended before any schedule
-    was timed.
+    Raises:
+        TimeOver: the time ended before any schedule was timed.
     """
     if not problem.is_feasible:
         return None
@@ -87,7 +86,7 @@ def search(
 
 
 def busiest(problem: Problem) -> float:
-    """Return the work of the busiest device, which no span is below."""
+    """Return the work of the busiest device, a lower bound on the span."""
     forward, gradient, rest = time_table(problem)
     time = forward + np.minimum(gradient + rest, problem.costs.time[Kind.B])
     return float(np.bincount(problem.device, weights=time).max(initial=0.0) * problem.microbatches)
@@ -96,10 +95,9 @@ def busiest(problem: Problem) -> float:
 def collect(
     problem: Problem, seeds: Iterable[Schedule], deadline: float = np.inf
 ) -> Iterator[Member]:
-    """Collect the queues that a search starts from; at least one fits where the problem is
-    feasible.
+    """Yield the queues that a search starts from; at least one fits if the problem is feasible.
 
-    Once the deadline is past, nothing more is written for smaller caps or by rules.
+    After the deadline, heuristics are not tried for smaller caps, nor further rules.
     """
     for schedule in seeds:
         if fits(problem, schedule):
@@ -113,7 +111,7 @@ def collect(
 
 
 def rule_queues(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
-    """Write schedules, and those for full backwards wherever a B takes less time than I and W."""
+    """Yield the queues of rules, and those for full backwards if B takes less time than I and W."""
     yield from _candidate_queues(problem, deadline)
     if problem.joins.any():
         time = problem.costs.time.copy()
@@ -128,12 +126,10 @@ def rule_queues(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues
 
 
 def _candidate_queues(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
-    """Yield a schedule that always fits, one by rules, and the heuristics' schedules, under smaller
-    caps too.
-    """
+    """Yield queues that always fit, queues by rules, and the heuristics', for smaller caps too."""
     yield "one microbatch at a time", write_one_by_one(problem)
     policies = write_policies(problem)
-    # however late: heuristics can be far off where stages are uneven
+    # even after the deadline, as heuristics can be poor for uneven stages
     yield from islice(policies, 1)
     write = (
         write_linear
@@ -154,9 +150,7 @@ def _candidate_queues(problem: Problem, deadline: float) -> Iterator[tuple[str, 
 
 
 def _better(problem: Problem, best: Solution | None, member: Member, report: Report) -> Solution:
-    """Return the better of the best solution so far and some queues, which are reported where they
-    are.
-    """
+    """Return the better of the best solution so far and some queues; report these if better."""
     found = evaluate(problem, write_schedule(problem, member.queues), member.origin)
     if best is not None and found.score(problem.objective) >= best.score(problem.objective):
         return best

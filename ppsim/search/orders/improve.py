@@ -1,4 +1,4 @@
-"""Improve schedules by simulated annealing, in rounds on all cores."""
+"""Simulated annealing of schedules, in rounds on all cores."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ppsim.search.rules.orders import KINDS, Queues, make_orders
 if TYPE_CHECKING:
     from ppsim.base.workers import Map
 
-# Op timings of a walk, some 5 ns each: a round takes about half a second.
+# Op timings of a walk, about 5 ns each, so that a round takes about half a second.
 TIMINGS_OF_A_WALK = 80_000_000
-# Temperatures that walks start at, in mean op durations: high ones leave a schedule far behind, low
-# ones polish it. A walk has too few moves per op for high ones where there are many ops.
+# Temperatures at the start of walks, in mean op durations: high ones change a schedule a lot, low
+# ones polish it. With many ops, a walk has too few moves per op for high ones.
 HOT, MANY_OPS, HOT_OF_MANY = (1.0, 0.3, 0.1), 2000, (0.02, 0.1, 0.005)
-COLD = 0.05  # of hot, where a walk ends
-LONGEST = 16  # places that an op moves at most
+COLD = 0.05  # temperature at the end of a walk over that at its start
+LONGEST = 16  # places by which a move shifts an op at most
 POOL = 6  # schedules that walks start from
 IMPROVED = ", improved"
-# weights of the devices' mean span, and of the number that only decides between equals
+# weights in the cost: of the devices' mean span, and of the time that is not the objective
 MEAN, OTHER = 0.3, 0.001
 
 
@@ -55,12 +55,11 @@ def improve(
     deadline: float,
     run: Map | None = None,
 ) -> Iterator[Member | None]:
-    """Improve schedules round by round; yield the best of a round if it beats all earlier ones,
-    else None.
+    """Improve schedules in rounds; yield the best of a round if it beats all before, else None.
 
-    Rounds of the same seed and number of workers give the same, up to the one that the deadline
-    cuts short. ``run`` maps walks over workers elsewhere, where a round that has begun is finished;
-    without it they are threads here.
+    The same seed and number of workers give the same rounds, except for one that the deadline cuts
+    short. ``run`` maps walks over other workers, which finish a round that has begun; by default
+    walks run in threads of this process.
     """
     if monotonic() >= deadline:  # before anything is compiled
         return
@@ -70,12 +69,12 @@ def improve(
     turn = 0
     begun = monotonic()
     _walk(problem, pool[0], seed, 0, np.ones(1, np.int64))  # compiles in this thread, once
-    # too late for compiling, too slow for CPython
+    # compiling took too long, or CPython is too slow
     if 2 * monotonic() - begun > deadline:
         return
     with ThreadPoolExecutor(workers) as threads:
         while monotonic() < deadline:
-            # Every other walk starts from the best; the others take turns.
+            # Every other walk starts from the best schedule, the others from all in turn.
             chosen = [0 if nth % 2 else nth // 2 % len(pool) for nth in range(turn, turn + workers)]
             tasks = [
                 (problem, pool[c], seed * 1_000_003 + nth, nth)
@@ -84,7 +83,7 @@ def improve(
             turn += workers
             if run is None:
                 ended = _walk_here(threads, tasks, stop, deadline)
-            else:  # in whatever order they end
+            else:  # they end in any order
                 ended = [
                     member for _, member in sorted(run(walk_alone, tasks), key=lambda pair: pair[0])
                 ]
@@ -100,7 +99,7 @@ def improve(
 def _walk_here(
     threads: ThreadPoolExecutor, tasks: list[Task], stop: NDArray[np.int64], deadline: float
 ) -> list[Member]:
-    """Walk in threads, up to the deadline."""
+    """Run walks in threads, and stop them at the deadline; return their results."""
     walks = [threads.submit(_walk, *task, stop) for task in tasks]
     try:
         if wait(walks, timeout=max(0.0, deadline - monotonic())).not_done:
@@ -112,7 +111,7 @@ def _walk_here(
 
 
 def walk_alone(task: Task) -> Member:
-    """Walk once, to its end."""
+    """Run one walk to its end, in a worker process."""
     return _walk(*task, np.zeros(1, np.int64))
 
 
@@ -172,9 +171,7 @@ def _walk(problem: Problem, start: Member, seed: int, nth: int, stop: NDArray[np
 def anneal(
     problem: Problem, queues: Queues, seed: int, stop: NDArray[np.int64], moves: int, hot: float
 ) -> tuple[float, Queues]:
-    """Anneal an order, ``hot`` in mean op durations at first; return the least cost and the order
-    that has it.
-    """
+    """Anneal an order from ``hot`` (in mean op durations); return the least cost and its order."""
     orders = make_orders(problem, queues)
     walk = make_walk(problem, orders, seed, stop)
     hot *= max(float(orders.time.mean()), 1e-300)

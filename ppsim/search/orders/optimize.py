@@ -1,6 +1,4 @@
-"""The best schedule of one or several placements: search first, then a proof where the problem is
-small.
-"""
+"""The best schedule of one or several placements: a search, then a proof for small problems."""
 
 from __future__ import annotations
 
@@ -24,19 +22,17 @@ from ppsim.search.bounds.bounds import Bounds, bound_problem, limit_bound
 from ppsim.search.orders.engine import GRACE_S, search
 from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
 
-# Ops up to which the constraint solver is asked: beyond, it finds nothing that the search does not.
+# Ops up to which the constraint solver runs; for more ops it finds no better schedules.
 MOST_SOLVED = 1500
-# The share of the time that goes to the search where the solver comes after it, and the most of it
-# in seconds.
+# Share of the time for the search if the solver follows, and its largest time in seconds.
 SEARCHED, MOST_SEARCHED_S = 0.3, 6.0
-# Seconds that a search has, however late it is; where the time is over and something fits, there is
-# none.
+# Least time of a search in seconds.
 LEAST_S = 0.5
-# Seconds that a search may take to its first order although the time is over.
+# Seconds that a search may take to find its first order after the time is over.
 LATE_S = 2.0
-# Seconds that a search takes for each op until it has timed one order of its own.
+# Seconds per op until a search has timed its first order.
 OP_S = 1e-6
-# Caps that a front has at most.
+# Largest number of caps of a front.
 MOST_CAPS = 12
 
 Report = Callable[[Solution, float], None]
@@ -46,20 +42,20 @@ Report = Callable[[Solution, float], None]
 class NamedSolution:
     """A schedule with a name."""
 
-    # its ops as they are, with full backwards and pairs; its origin is the name as users spell it
+    # with its full backwards and pairs; the origin is the name as users spell it
     solution: Solution
-    fits: bool  # whether no device holds more than its cap
+    fits: bool  # whether all devices stay within their caps
 
 
 @dataclass(frozen=True)
 class Outcome:
     """The best schedule found, and its proven bound."""
 
-    problem: Problem  # the problem of its placement
-    solution: Solution  # the schedule with its numbers
-    bound: float  # of the objective, which no schedule of any placement beats
+    problem: Problem  # the problem of the schedule's placement
+    solution: Solution  # the schedule with its metrics
+    bound: float  # lower bound on the objective, for all placements
     known: tuple[NamedSolution, ...]  # the schedules with a name, of all placements
-    solver: bool  # whether OR-tools was there where it was wanted
+    solver: bool  # False if a proof needed OR-tools, and it is not installed
     interrupted: bool  # whether Ctrl-C ended the search
 
     @property
@@ -69,7 +65,7 @@ class Outcome:
 
     @property
     def status(self) -> str:
-        """``optimal`` where the bound is attained, else ``feasible``."""
+        """``optimal`` if the bound is attained, else ``feasible``."""
         return "optimal" if self.value <= self.bound * (1 + ROUNDING) else "feasible"
 
     @property
@@ -85,7 +81,7 @@ class Outcome:
 
 
 def named_solution(solution: Solution, problem: Problem) -> NamedSolution:
-    """Return a named schedule for a problem, and whether it fits."""
+    """Return a named schedule that knows whether it fits a problem."""
     return NamedSolution(
         solution, bool((solution.peak_activations <= problem.caps + ROUNDING).all())
     )
@@ -98,20 +94,20 @@ def separate_pairs(schedule: Schedule) -> Schedule:
 
 def optimize(
     problems: Sequence[Problem],  # one for each placement, all feasible and with one objective
-    # for each problem, schedules with a name to start from; the best of them that fits is never
-    # missed
+    # for each problem, schedules with a name to start from; the answer is never worse than the best
+    # of them that fits
     known: Sequence[Sequence[NamedSolution]],
     *,
-    # further schedules to start from; each serves the problem that it fits
+    # further schedules to start from, for the problems that they fit
     seeds: Sequence[Schedule] = (),
     seed: int = 0,  # of all random numbers
-    time_limit: float = 30.0,  # seconds for all of it; none are left where it is not positive
+    time_limit: float = 30.0,  # seconds for everything
     # called with the best schedule so far and a bound for all placements
     report: Report = lambda best, bound: None,
-    # of another machine or process, for the search; threads here without them
+    # processes, here or on other machines, for the search; threads of this process by default
     workers: Workers | None = None,
 ) -> Outcome:
-    """Find the best schedule of several placements of one pipeline, and a bound for all of them.
+    """Return the best schedule of several placements of one pipeline, and a bound for all of them.
 
     Raises:
         TimeOver: the time ended before any schedule was timed.
@@ -124,7 +120,7 @@ def optimize(
     best: tuple[Problem, Solution] | None = None
     solver = True
 
-    def tell(n: int, found: Solution, low: float) -> None:
+    def take(n: int, found: Solution, low: float) -> None:
         nonlocal best
         lows[n] = max(lows[n], low)
         if best is None or found.score(problems[n].objective) < best[1].score(
@@ -135,25 +131,25 @@ def optimize(
 
     for n, problem in enumerate(problems):
         fitting = [entry.solution for entry in known[n] if entry.fits]
-        # Seeds as they are: a search numbers microbatches again.
+        # Seeds as they are, as a search renumbers microbatches.
         for found in chain(
             fitting, (evaluate(problem, s, s.name) for s in seeds if fits(problem, s))
         ):
-            tell(n, found, lows[n])
+            take(n, found, lows[n])
     for n, problem in enumerate(problems):
         if first_signal():
             break
         late = until - time.monotonic() <= _start_time(problem)
         if late and not any(entry.fits for entry in chain(*known)):
             sure = write_in_turns(problem)
-            tell(n, evaluate(problem, sure, sure.name), lows[n])
+            take(n, evaluate(problem, sure, sure.name), lows[n])
         if late and (best is not None or _start_time(problem) > LATE_S):
             names = ", ".join(each.placement.name for each in problems[n:])
             note(f"not searched, as too little time was left: placement {names}")
             break
         limit = max(LEAST_S, (until - time.monotonic()) / (len(problems) - n))
         solver &= _solve_one(
-            problem, bounds[n], known[n], seeds, seed, limit, partial(tell, n), workers
+            problem, bounds[n], known[n], seeds, seed, limit, partial(take, n), workers
         )
     if best is None:
         raise TimeOver
@@ -163,10 +159,9 @@ def optimize(
 
 
 def write_in_turns(problem: Problem) -> Schedule:
-    """Return the schedule that finishes as many microbatches as memory allows, at least one, before
-    the next start.
+    """Return the schedule that runs as many microbatches at a time as memory allows, at least one.
 
-    Each stage runs the F of all of them in a row, then their B.
+    Each stage runs their F in a row, then their B, before the next microbatches start.
     """
     stages, M = np.arange(problem.n_stages), problem.microbatches
     each = np.bincount(problem.device, problem.amounts, problem.n_devices)
@@ -195,11 +190,12 @@ def _solve_one(
     seeds: Sequence[Schedule],
     seed: int,
     time_limit: float,
-    tell: Callable[[Solution, float], None],
+    take: Callable[[Solution, float], None],
     workers: Workers | None,
 ) -> bool:
-    """Search, then prove, one problem; False where a proof needed OR-tools and it is not
-    installed.
+    """Search for the best schedule of one problem, then prove it.
+
+    Return False if a proof needed OR-tools, and it is not installed.
     """
     until = time.monotonic() + time_limit
     low = bounds.bound_of(problem.objective)
@@ -210,14 +206,14 @@ def _solve_one(
         "seed": seed,
         "time_limit": limit,
         "bound": low,
-        "report": lambda found: tell(found, low),
+        "report": lambda found: take(found, low),
     }
     try:
         parts = (separate_pairs(entry.solution.schedule) for entry in known if entry.fits)
         asked |= {"workers": workers.count, "run": workers.run} if workers else {}
         asked["grace"] = GRACE_S / 3 if any(entry.fits for entry in known) else GRACE_S
         best = search(alone, seeds=chain(parts, seeds), **asked)
-    except TimeOver:  # what is known is the answer
+    except TimeOver:  # the best known schedule is the answer
         return True
     if best is None or first_signal() or not small:
         return True
@@ -235,8 +231,8 @@ def _solve_one(
             bound_problem(alone),
             time_limit=left,
             seed=seed,
-            # it knows no pairs
-            report=lambda found, bound: tell(found, low if problem.pairs else bound),
+            # the solver's bound ignores pairs
+            report=lambda found, bound: take(found, low if problem.pairs else bound),
         )
     except MissingDependency:
         return best.score(problem.objective)[0] <= low * (1 + ROUNDING)
@@ -246,23 +242,22 @@ def _solve_one(
 def find_front(
     problems: Sequence[Problem],  # one for each placement; their caps are the largest tried
     known: Sequence[Sequence[NamedSolution]],  # see :func:`optimize`
-    # for each problem, the activations of one stage that one unit of the caps stands for
+    # for each problem, the activations of one stage in one unit of the caps
     shares: Sequence[int],
-    # optimizes problems from schedules with a name, and others, in a number of seconds; first comes
-    # a text that differs for each search of the front
+    # optimizes problems; arguments are a text that differs for each search of the front, the
+    # problems, named schedules, further schedules to start from, and seconds
     run: Callable[
         [str, Sequence[Problem], Sequence[Sequence[NamedSolution]], Sequence[Schedule], float],
         Outcome,
     ],
-    time_limit: float,  # seconds for all of it
+    time_limit: float,  # seconds for everything
 ) -> list[tuple[float, Outcome]]:
-    """Return the best outcome for each cap from the smallest feasible one to where more memory
-    stops helping.
+    """Return the best outcome for each cap, from the least feasible one until more does not help.
 
     Returns:
-        Caps in rising order, each with its outcome; fewer after Ctrl-C, or where the time of a cap
-            finds nothing. Those
-        that the time does not reach are left out, but for the largest; stderr says so.
+        Caps in rising order, each with its outcome; fewer after Ctrl-C, or if the search for a cap
+        finds nothing. Caps for which there is no time are left out, except the largest, and a note
+        on standard error lists them.
     """
     until = time.monotonic() + time_limit
     each = time_limit / (MOST_CAPS + 1)

@@ -1,16 +1,14 @@
-"""Exact answers for small problems: OR-tools' CP-SAT finds the best schedule and proves it, or
-gives a bound.
+"""Exact answers for small problems: CP-SAT (OR-tools) proves the best schedule, or finds a bound.
 
 The model has a start for every op. Ops of one device do not overlap, an op waits for its input and
-the message's latency, and what a device holds never exceeds its cap. Microbatches are alike, so
-each kind of op runs in their order on each stage: where a schedule does otherwise, its n-th op of a
-kind and stage can be that of microbatch n. As many inputs have arrived by then as before, and the
-device holds as much, so nothing is lost. Where a B takes less time than I and W, each backward is
-either.
+the message's latency, and a device's memory never exceeds its cap. All microbatches are equal, so
+each stage may run the ops of a kind in the order of microbatches without loss: in any other
+schedule, let the n-th op of a kind and stage be that of microbatch n; as many inputs have arrived
+by then, and the device holds as much. If B takes less time than I and W, each backward is either.
 
-CP-SAT counts in integers. Times that a power of ten makes integers are exact; others are rounded
-down to a fine unit, so that proofs still hold, and every schedule found is simulated with the times
-as given.
+CP-SAT counts in integers. Times that a power of ten turns into integers are exact; others are
+rounded down to a fine unit, so that bounds stay valid. Every schedule that it finds is simulated
+with the given times.
 """
 
 from __future__ import annotations
@@ -37,15 +35,13 @@ from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
 from ppsim.version import INSTALL_OPTIMIZE
 
 KINDS = (Kind.F, Kind.I, Kind.W)
-# Times are counted in steps of the longest possible run over this, where no power of ten makes them
-# integers.
+# Steps of the longest possible run, if no power of ten turns times into integers.
 FINEST = 1 << 32
-SHARES = 10_000
-# The makespan only decides between schedules of one span.
+SHARES = 10_000  # largest denominator of a share
+# Seconds to shorten the makespan of schedules with the least span.
 MOST_S_FOR_MAKESPAN = 5.0
-# One worker gives the same answer each time, and on few cores proves as soon as several. It goes
-# first, for ALONE units of CP-SAT's work, about a second each. Then MANY workers try to prove what
-# is left, each in another way.
+# One worker is deterministic, and on few cores as fast as several. It runs first, for ALONE units
+# of CP-SAT's work, about a second each. Then MANY workers continue, each with another strategy.
 ALONE, MANY = 6.0, 8
 
 Report = Callable[[Solution, float], None]
@@ -55,20 +51,18 @@ Report = Callable[[Solution, float], None]
 class Proof:
     """The result of a solver: the best schedule, and the proven bound."""
 
-    solution: Solution  # the best schedule
-    bound: float  # of the objective, which no schedule of the problem beats
+    solution: Solution
+    bound: float  # lower bound on the objective
 
 
 class Grid(NamedTuple):
-    """Integer times per stage, of F, I and W, of B, of messages; and how many steps make a unit of
-    time.
-    """
+    """Times per stage in integer steps."""
 
-    time: NDArray[np.int64]
-    full: NDArray[np.int64]
-    latency: NDArray[np.int64]
-    steps: float
-    exact: bool
+    time: NDArray[np.int64]  # of F, I and W
+    full: NDArray[np.int64]  # of B
+    latency: NDArray[np.int64]  # of the inputs of F and I
+    steps: float  # steps per unit of time
+    exact: bool  # whether no time was rounded
 
 
 def import_solver() -> Any:
@@ -83,9 +77,7 @@ def import_solver() -> Any:
 
 
 def count_steps(problem: Problem) -> Grid:
-    """Turn times into integers: exactly by a power of ten where one does, else rounded down to a
-    fine step.
-    """
+    """Return times as integers: exact by a power of ten if possible, else rounded down."""
     time = problem.costs.time[list(KINDS)]
     full = problem.costs.time[Kind.B, problem.joins]
     values = np.concatenate([time.ravel(), full, problem.latency.ravel()])
@@ -109,19 +101,19 @@ def _grid(problem: Problem, steps: float, *, exact: bool) -> Grid:
 class Model:
     """A problem as a CP-SAT model: the starts of all ops, and the objective.
 
-    A device's span is shorter where it starts later. Its first op may be of any microbatch, and
-    starts as that arrives: where it takes the one that the device before runs as number k, those
-    before that follow. With ``soon`` k is 0.
+    A device that starts later has a shorter span, so its first op may be of any microbatch. It
+    starts when the k-th microbatch of the device before arrives; the k microbatches before follow
+    later. With ``soon``, k is 0.
     """
 
     def __init__(
         self, cp: Any, problem: Problem, bounds: Bounds, best: Solution, *, soon: bool
     ) -> None:
         self.problem, self.grid, self.cp = problem, count_steps(problem), cp.CpModel()
-        # Every device starts within the first one's span, so that all end within two.
+        # Every device starts within the first one's span, so that all end within two spans.
         longest = 2 * best.span if problem.objective == "span" else best.makespan
         self.longest = int(np.ceil(longest * self.grid.steps)) + 1
-        # Shape (kinds, stages, microbatches), kinds as KINDS has them.
+        # Shape (kinds, stages, microbatches), with the kinds of KINDS.
         self.start = np.empty((3, problem.n_stages, problem.microbatches), object)
         for where in np.ndindex(self.start.shape):
             self.start[where] = self.cp.new_int_var(0, self.longest, "")
@@ -132,11 +124,11 @@ class Model:
             self._join(int(stage))
         self._order()
         for device in range(problem.n_devices):
-            own = np.flatnonzero(problem.device == device)
-            self._occupy(own)
-            if np.isfinite(problem.caps[device]) and len(own):
-                self._limit_memory(own, float(problem.caps[device]))
-        # by a device's lowest stage: whether it begins with that microbatch
+            stages = np.flatnonzero(problem.device == device)
+            self._run_one_at_a_time(stages)
+            if np.isfinite(problem.caps[device]) and len(stages):
+                self._limit_memory(stages, float(problem.caps[device]))
+        # for a device's lowest stage: whether it begins with each microbatch
         self.first: dict[int, list[Any]] = {}
         self._begin(soon)
         self.span, self.makespan = self._measure(bounds)
@@ -175,10 +167,10 @@ class Model:
                 self.cp.add(self.start[kind, stage, m] >= self.ends[kind, stage, m - 1])
         self.cp.add(self.start[0, 0, 0] == 0)
 
-    def _occupy(self, own: NDArray[np.intp]) -> None:
+    def _run_one_at_a_time(self, stages: NDArray[np.intp]) -> None:
         """Make the device of these stages run one op at a time."""
         intervals = []
-        for stage, m in product(own, range(self.problem.microbatches)):
+        for stage, m in product(stages, range(self.problem.microbatches)):
             joined, starts = self.joined[stage, m], self.start[:, stage, m]
             for kind, (start, takes) in enumerate(
                 zip(starts, self.grid.time[:, stage].tolist(), strict=True)
@@ -194,23 +186,23 @@ class Model:
                 )
         self.cp.add_no_overlap(intervals)
 
-    def _limit_memory(self, own: NDArray[np.intp], cap: float) -> None:
-        """Limit the memory of these stages' device to its cap: all from F to I, and a share from I
-        to W.
+    def _limit_memory(self, stages: NDArray[np.intp], cap: float) -> None:
+        """Limit the memory of these stages' device to its cap.
+
+        A whole activation is held from F to I, and a share of it until W.
         """
         M, share, amounts = self.problem.microbatches, self.problem.after_i, self.problem.amounts
-        if not amounts[own].any():
+        if not amounts[stages].any():
             return
-        if len(own) == 1 and share == 1 and not self.problem.joins[own[0]]:
-            # F of microbatch m + K needs the room that W of microbatch m gives: microbatches run in
-            # order.
-            places = int((cap + ROUNDING) / amounts[own[0]])
+        if len(stages) == 1 and share == 1 and not self.problem.joins[stages[0]]:
+            # As microbatches run in order, F of microbatch m + K waits for W of microbatch m.
+            places = int((cap + ROUNDING) / amounts[stages[0]])
             for m in range(M - places):
-                self.cp.add(self.start[0, own[0], m + places] >= self.ends[2, own[0], m])
+                self.cp.add(self.start[0, stages[0], m + places] >= self.ends[2, stages[0], m])
             return
         part = to_fraction(share)
         intervals, demands = [], []
-        for stage, m in product(own, range(M)):
+        for stage, m in product(stages, range(M)):
             for last, held in ((1, 1 - part), (2, part)):
                 if held and amounts[stage]:
                     size, until = (
@@ -224,19 +216,18 @@ class Model:
         self.cp.add_cumulative(intervals, demands, int(cap * part.denominator + 1e-6))
 
     def _begin(self, soon: bool) -> None:
-        """Require each device to start as its first microbatch arrives; only the span depends on
-        it.
+        """Make each device start when its first microbatch arrives, if the span is minimized.
 
-        Rounded times do not say which starts are equal, so their proof lets devices wait at will.
+        With rounded times, equal starts are unknown, so devices may wait before their first op.
         """
         exact = soon or self.grid.exact
         for device in range(
             self.problem.n_devices if self.problem.objective == "span" and exact else 0
         ):
-            own = np.flatnonzero(self.problem.device == device)
-            if not len(own) or own[0] == 0:
+            stages = np.flatnonzero(self.problem.device == device)
+            if not len(stages) or stages[0] == 0:
                 continue
-            stage, many = int(own[0]), 1 if soon else self.problem.microbatches
+            stage, many = int(stages[0]), 1 if soon else self.problem.microbatches
             self.first[stage] = [self.cp.new_bool_var("") for _ in range(many)]
             self.cp.add_exactly_one(self.first[stage])
             for m, chosen in enumerate(self.first[stage]):
@@ -244,7 +235,7 @@ class Model:
                 self.cp.add(self.start[0, stage, 0] == arrival).only_enforce_if(chosen)
 
     def _measure(self, bounds: Bounds) -> tuple[Any, Any]:
-        """Make span and makespan at least the ends of each stage's last W, and their bounds."""
+        """Return span and makespan, at least their bounds and the ends of each stage's last W."""
         device, last = self.problem.device, self.problem.microbatches - 1
         span = self.cp.new_int_var(bound_in_steps(bounds.span, self.grid), self.longest, "span")
         makespan = self.cp.new_int_var(
@@ -258,7 +249,7 @@ class Model:
         return span, makespan
 
     def hint(self, best: Solution) -> None:
-        """Start from a known schedule, its ops of each kind and stage numbered in their order."""
+        """Start from a known schedule, with the ops of each kind and stage renumbered in order."""
         self.cp.clear_hints()
         timeline = simulate(best.schedule, self.problem.costs)
         kinds = best.schedule.kind
@@ -283,19 +274,19 @@ class Model:
                 self.cp.add_hint(self.joined[stage, m], bool(joined[m]))
 
     def then_makespan(self, span: float) -> None:
-        """Ask for the least makespan of all schedules with this span."""
+        """Minimize the makespan among the schedules with this span."""
         self.cp.add(self.span <= int(np.ceil(span * self.grid.steps - 1e-6)))
         self.cp.minimize(self.makespan)
 
     def read(self, value: Callable[[Any], int]) -> Schedule:
-        """Read a schedule off the values that the solver gives the starts."""
+        """Return the schedule of the starts that the solver found."""
         start, joined = (
             np.vectorize(value, otypes=[np.int64])(x) for x in (self.start, self.joined)
         )
         time, microbatch, queues = self.grid.time, self._number(value), []
         for device in range(self.problem.n_devices):
-            # Ops of no time come before those that start with them, in the order in which they wait
-            # for each other.
+            # Ops that take no time precede those that start at the same time, in order of their
+            # dependencies.
             ops = [
                 (
                     start[k, s, m],
@@ -318,8 +309,9 @@ class Model:
         )
 
     def _number(self, value: Callable[[Any], int]) -> NDArray[np.int64]:
-        """Number the microbatches of the n-th op of each kind and stage, shape (3, stages,
-        microbatches).
+        """Return the microbatch of the n-th op of each kind and stage.
+
+        Shape (3, stages, microbatches).
         """
         S, M = self.start.shape[1:]
         number, order = np.empty((3, S, M), np.int64), np.arange(M)
@@ -329,23 +321,19 @@ class Model:
             )
             order = np.concatenate([order[taken : taken + 1], np.delete(order, taken)])
             number[0, stage] = order
-        number[1:] = order  # gradients come back as the last stage ran the forwards
-        # torch takes the losses of the last stage in the order of microbatches
+        number[1:] = order  # gradients return in the last stage's order of forwards
+        # torch requires the losses of the last stage in the order of microbatches
         return np.argsort(order)[number]
 
 
 def to_fraction(share: float) -> Fraction:
-    """Return a share as a fraction; a large denominator is rounded down, so that proofs still
-    hold.
-    """
+    """Return a share as a fraction, rounded down if its denominator is too large."""
     part = Fraction(share).limit_denominator(SHARES)
     return part if abs(float(part) - share) <= ROUNDING else Fraction(int(share * SHARES), SHARES)
 
 
 def bound_in_steps(bound: float, grid: Grid) -> int:
-    """Write a bound in steps; the next whole step where times are exact, as all times are then
-    whole.
-    """
+    """Return a bound in steps, rounded up if times are exact, as all times are then integers."""
     return (
         int(np.ceil(bound * grid.steps - 1e-6))
         if grid.exact
@@ -362,25 +350,24 @@ def solve(
     seed: int = 0,
     report: Report = lambda best, bound: None,
 ) -> Proof:
-    """Find the best schedule of a small problem from a known one, and prove a bound of its
-    objective.
+    """Return the best schedule of a small problem, starting from ``best``, and a proven bound.
 
-    The limit is in seconds; one thread tries for a while, then as many as cores, in several ways.
-    ``report`` is called with the best schedule and the bound whenever one of them is better.
+    ``time_limit`` is in seconds. One thread runs for a while, then as many as cores, with different
+    strategies. ``report`` is called with the best schedule and the bound whenever one improves.
+    Ctrl-C ends the search early.
 
-    Returns the best schedule and bound, after Ctrl-C too; raises MissingDependency where OR-tools
-    is not installed.
+    Raises:
+        MissingDependency: OR-tools is not installed.
     """
     cp = import_solver()
     run = _Run(cp, problem, best, bounds, report)
     run.until = time.monotonic() + time_limit
     run.seed = seed
-    with suppress(KeyboardInterrupt):  # the best so far is the answer
+    with suppress(KeyboardInterrupt):  # the answer is then the best so far
         if not run.proved:
             run.solve(Model(cp, problem, bounds, best, soon=False), proves=True)
         if not run.proved and problem.objective == "span":
-            # The proof lets the microbatch that a device begins with come late; no op of the
-            # simulation waits.
+            # The proof lets a device's first microbatch come late; in the simulation no op waits.
             run.solve(Model(cp, problem, bounds, run.best, soon=True), proves=False)
         if problem.objective == "span" and run.best.makespan > bounds.makespan * (1 + ROUNDING):
             run.until = min(run.until, time.monotonic() + MOST_S_FOR_MAKESPAN)
@@ -391,7 +378,7 @@ def solve(
 
 
 class _Run:
-    """The solver's calls for one problem, the best schedule so far, and the proven bound."""
+    """Runs the solver on one problem, and keeps the best schedule and the proven bound."""
 
     def __init__(
         self, cp: Any, problem: Problem, best: Solution, bounds: Bounds, report: Report
@@ -406,15 +393,13 @@ class _Run:
         return self.best.score(self.problem.objective)[0] <= self.bound * (1 + ROUNDING)
 
     def solve(self, model: Model, *, proves: bool) -> None:
-        """Solve a model in the remaining time; its bound is the problem's if ``proves`` is set."""
+        """Solve a model in the remaining time; ``proves`` if its bound is valid for the problem."""
         if not self._run(model, proves, 1, ALONE):
             model.hint(self.best)
             self._run(model, proves, max(MANY, count_cores()), np.inf)
 
     def _run(self, model: Model, proves: bool, workers: int, units: float) -> bool:
-        """Run the solver with a number of threads and an amount of work; return whether nothing is
-        left to prove.
-        """
+        """Run the solver with a number of threads and units of work; return True if it is done."""
         left = self.until - time.monotonic()
         if left <= 0:
             return True
@@ -425,7 +410,7 @@ class _Run:
         solver.parameters.catch_sigint_signal = False
 
         class Watch(self.cp.CpSolverSolutionCallback):  # type: ignore[misc, name-defined]
-            """Keeps each schedule that the solver finds."""
+            """Keeps a schedule that the solver finds if it is better."""
 
             def on_solution_callback(self) -> None:
                 run._keep_if_better(model.read(self.value))
@@ -446,12 +431,12 @@ class _Run:
         return status in (self.cp.OPTIMAL, self.cp.INFEASIBLE)
 
     def _keep_if_better(self, schedule: Schedule) -> None:
-        """Keep a schedule that fits and, timed as given, is better."""
+        """Keep a schedule if it fits and, simulated with the given times, is better."""
         if not fits(self.problem, schedule):
             return
         try:
             found = evaluate(self.problem, schedule, "constraint solver")
-        except Deadlock:  # ops of no time, in an order that their starts do not tell
+        except Deadlock:  # ops that take no time, whose order the starts do not determine
             return
         if found.score(self.problem.objective) < self.best.score(self.problem.objective):
             self.best = found

@@ -13,7 +13,7 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.search.orders.optimize import NamedSolution, Outcome
 from ppsim.search.problem import ROUNDING, Problem, evaluate, solves
 
-# The columns of a schedule besides its name and placement.
+# The columns of a schedule.
 COLUMNS = {
     "offsets": np.int64,
     "kind": np.uint8,
@@ -45,7 +45,7 @@ def describe_problem(problem: Problem) -> list[object]:
 
 
 def row_of(found: Outcome) -> dict[str, Any]:
-    """Return an outcome as a row: its numbers, and the schedule's columns."""
+    """Return an outcome as a row: its metrics, and the schedule's columns."""
     solution = found.solution
     return {
         "placement": found.problem.placement.name,
@@ -65,7 +65,7 @@ def row_of(found: Outcome) -> dict[str, Any]:
 
 
 def is_sound(key: str, row: Mapping[str, Any]) -> bool:
-    """Return whether a row can be that of an outcome: it has all names, each of its kind."""
+    """Return True if a row has all the names of an outcome's row, with values of their types."""
     kinds = {
         **dict.fromkeys(("placement", "status", "origin"), str),
         **dict.fromkeys(("makespan", "span", "bound", "peak"), float),
@@ -78,10 +78,10 @@ def is_sound(key: str, row: Mapping[str, Any]) -> bool:
 def outcome_of(
     row: Mapping[str, Any], problems: Sequence[Problem], known: Sequence[Sequence[NamedSolution]]
 ) -> Outcome:
-    """Make the outcome of a row again; the schedule's numbers are computed from its ops.
+    """Return the outcome that a row stores; its metrics are computed from the schedule's ops.
 
     Raises:
-        InputError: the row holds no schedule of these problems.
+        InputError: the row has no schedule of these problems.
     """
     try:
         problem = next(
@@ -100,11 +100,14 @@ def outcome_of(
         ):
             raise ValueError
         compared = tuple(
-            e for p, entries in zip(problems, known, strict=True) if p.is_feasible for e in entries
+            entry
+            for each, entries in zip(problems, known, strict=True)
+            if each.is_feasible
+            for entry in entries
         )
         return Outcome(problem, solution, row["bound"], compared, row["solver"], row["interrupted"])
     except (IndexError, OverflowError, ValueError, StopIteration, PpsimError) as error:
         raise InputError(
-            "a row of the results file holds no schedule of this search",
+            "a row of the results file has no schedule of this search",
             "give the name of a new file",
         ) from error

@@ -1,10 +1,9 @@
-"""The best order of a V placement within a limit of activations: building blocks, then annealing.
+"""The best order of a V placement within a memory cap: building blocks, then annealing.
 
-Like the adaptive search of Qi et al. (arXiv 2405.15362, appendix A), blocks of six slots are listed
-whose four passes move by equal steps, another step from some device on; those within the limit are
-completed and timed with the costs given. Where times differ, a walk over the orders of the best
-ones finds what blocks miss. The same input gives the same order: walks end by the number of their
-moves.
+Like the adaptive search of Qi et al. (arXiv 2405.15362, appendix A), it lists blocks of six slots
+whose four passes move by equal steps, with another step from some device on. Blocks within the cap
+are completed and timed with the given costs. Annealing the best of them improves orders if times
+differ. It ends after a fixed number of moves, so that the same input gives the same order.
 """
 
 from __future__ import annotations
@@ -35,20 +34,22 @@ from ppsim.search.rules.orders import (
 from ppsim.search.rules.zbv import order_zb_v
 
 INTERVAL = 6
-OPS_TRIED = 60_000  # of completed blocks: a few seconds
+OPS_TRIED = 60_000  # ops of all completed blocks together, which take a few seconds
 FEWEST_TRIED = 4
-LARGE = 6000  # ops from which few blocks are tried, and walks are short: rules write orders too
-MOST_TURNS = 8  # devices from which blocks take another step
-STARTS = 4  # orders that walks start from
-MOVES, TIMINGS = 50_000, 10_000_000  # of a walk, the latter in op timings
+LARGE = 6000  # ops from which on few blocks are tried, so that rules write orders too
+MOST_TURNS = 8  # choices of the device from which on a block takes another step
+STARTS = 4  # orders that are annealed
+MOVES, TIMINGS = 50_000, 10_000_000  # most moves of a walk; most op timings
 
 
 def order_v(costs: Costs, devices: int, microbatches: int, limit: int) -> list[Packed]:
-    """Return every device's ops in the order with the shortest span within a limit (TimeOver: a
-    deadline is past).
+    """Return every device's ops in the order with the shortest span found within a memory cap.
 
     Costs are of two stages per device, stage s on device s or 2P - 1 - s; factors of microbatches
-    are left out. The limit is of activations of one stage that a device may hold, at least 2.
+    are ignored. ``limit`` is the cap in activations of one stage, at least 2.
+
+    Raises:
+        TimeOver: a deadline is past.
     """
     placement = place("v", devices, 2 * devices)
     speed = np.ones(devices) if costs.speed is None else costs.speed
@@ -60,11 +61,11 @@ def order_v(costs: Costs, devices: int, microbatches: int, limit: int) -> list[P
 
 @lru_cache(maxsize=256)
 def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tuple[Packed, ...]:
-    """Order for the bytes of times and latencies; see :func:`order_v`."""
+    """Return the order for times and latencies given as bytes; see :func:`order_v`."""
     time = np.frombuffer(times).reshape(-1, 2 * P)
     comm = np.frombuffer(latencies).reshape(P, P)
     problem = Problem(place("v", P, 2 * P), M, Costs(time, comm), float(limit))
-    # an order as good as the bound ends the search
+    # an order that attains the bound ends the search
     enough = bound_problem(problem).span * (1 + 2 * ROUNDING)
     starts: list[tuple[float, Queues]] = []
     for queues in _starts(problem, limit):
@@ -84,9 +85,7 @@ def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tu
 
 
 def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
-    """List orders within the limit: ZB-V's, orders of blocks and rules, and one microbatch after
-    the other.
-    """
+    """Yield orders within the cap: ZB-V's, those of blocks and rules, and one at a time."""
     P, M = problem.n_devices, problem.microbatches
     if limit >= 2 * min(P, M):
         yield _read(problem.placement, M, order_zb_v(problem.costs, P, M, limit))
@@ -124,9 +123,7 @@ _completed = lru_cache(maxsize=512)(_completed_anew)
 
 
 def list_blocks(placement: Placement) -> list[Block]:
-    """Return blocks of six slots whose passes move by equal steps, or by shorter ones after some
-    device.
-    """
+    """Return blocks of six slots whose passes move by equal steps, or shorter from a device on."""
     P = placement.n_devices
     found: dict[bytes, Block] = {}
     turns = np.unique(np.linspace(1, max(1, P - 2), MOST_TURNS).astype(int)).tolist()
@@ -149,8 +146,9 @@ def list_blocks(placement: Placement) -> list[Block]:
 
 
 def _block_of_residues(placement: Placement, residues: NDArray[np.integer]) -> Block:
-    """Return the block whose ops take the first slot after their input with the given residue,
-    shape (passes, P).
+    """Return the block whose ops take the first slot after their input with the given residue.
+
+    ``residues`` has shape (passes, P).
     """
     P = placement.n_devices
     slots = np.zeros((4, P), np.int64)
@@ -170,7 +168,7 @@ def _block_of_residues(placement: Placement, residues: NDArray[np.integer]) -> B
 
 
 def _walk(problem: Problem, queues: Queues, nth: int, hot: float) -> tuple[float, Queues]:
-    """Anneal an order for a fixed number of moves: its cost and the best order found."""
+    """Anneal an order for a fixed number of moves; return the best order found, and its cost."""
     moves = max(100, min(MOVES, TIMINGS // sum(map(len, queues))))
     return anneal(problem, queues, nth + 1, np.zeros(1, np.int64), moves, hot)
 

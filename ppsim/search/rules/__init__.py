@@ -1,3 +1,3 @@
-"""Orders written by rules: families of schedules use them, and searches start from them."""
+"""Orders by rules, which schedule families use and searches start from."""
 
 __all__ = ["blocks", "encoder", "fill", "heuristics", "offload", "rows", "zbv"]

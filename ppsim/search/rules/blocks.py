@@ -1,11 +1,11 @@
 """Building blocks: a schedule as the slots of one microbatch's ops, repeated for every microbatch.
 
 Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362. A slot is a unit of
-time in which a device runs one op. A block states the slot in which each stage runs F and its
-backward for microbatch 0; microbatch m runs ``interval`` slots x m later. A device holds an
-activation from its F to its W, so its peak follows from the block alone: about the sum of these
-lifespans over the interval. :func:`complete` makes queues of a block in the paper's three steps:
-repeat it, squeeze the idle slots out, and fill the warm-up and the cool-down without holding more.
+time in which a device runs one op. A block gives the slots in which each stage runs F and its
+backward for microbatch 0; microbatch m runs m x ``interval`` slots later. A device holds an
+activation from its F to its W, so its peak follows from the block: about the sum of these lifespans
+over the interval. :func:`complete` turns a block into queues in the paper's three steps: repeat it,
+fill warm-up and cool-down without a higher peak, and squeeze out idle slots.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ from ppsim.search.rules.fill import Rows, fill_phases
 
 @dataclass(frozen=True)
 class Block:
-    """The slots of one microbatch's ops; make one with :func:`block_of_passes` or
-    :func:`fit_block`.
-    """
+    """The slots of one microbatch's ops; :func:`block_of_passes` and :func:`fit_block` make one."""
 
     placement: Placement  # the device of each stage; one replica
     interval: int  # slots from one microbatch to the next, T
@@ -45,9 +43,7 @@ class Block:
 
     @property
     def peaks(self) -> NDArray[np.int64]:
-        """Activations that each device holds at most when the block repeats for ever, shape
-        (devices,).
-        """
+        """Peak activations of each device if the block repeats forever, shape (devices,)."""
         held = np.zeros((self.placement.n_devices, self.interval), np.int64)
         slots = np.arange(self.interval)
         released = self._release_slot()
@@ -59,7 +55,7 @@ class Block:
         return held.max(axis=1)
 
     def clash(self) -> tuple[int, int, int] | None:
-        """Find two ops of a device that fall into one slot: the device, and the passes of both."""
+        """Return a device and two of its passes whose ops share a slot; None if no two do."""
         for device, ops in enumerate(self.pass_order()):
             taken: dict[int, int] = {}
             for number, (backward, stage) in enumerate(ops):
@@ -71,16 +67,14 @@ class Block:
         return None
 
     def pass_order(self) -> list[list[tuple[bool, int]]]:
-        """List each device's ops in the order that a microbatch takes them: whether backward, and
-        the stage.
-        """
+        """Return each device's ops in the order of a microbatch, as (is backward, stage)."""
         stages = [
             np.flatnonzero(self.placement.devices[0] == d).tolist()
             for d in range(self.placement.n_devices)
         ]
         return [
-            [(False, stage) for stage in held] + [(True, stage) for stage in held[::-1]]
-            for held in stages
+            [(False, stage) for stage in here] + [(True, stage) for stage in here[::-1]]
+            for here in stages
         ]
 
     def slot(self, backward: bool, stage: int) -> int:
@@ -112,12 +106,11 @@ def block_of_passes(
     gaps: Sequence[int],
     split: bool = True,
 ) -> Block:
-    """Make a block from its passes over the devices: the forwards of each chunk, then the
-    backwards, last chunk first.
+    """Return the block of passes over the devices: forwards of each chunk, then backwards.
 
-    The placement is of V stages per device, in one replica. ``steps``, shape (2V,), are slots from
-    a stage's op to the next stage's in each pass; ``gaps``, shape (2V - 1,), those from the last op
-    of each pass to the first of the next.
+    Backwards begin with the last chunk. The placement has V stages per device in one replica.
+    ``steps``, shape (2V,), are the slots between ops of successive stages in each pass. ``gaps``,
+    shape (2V - 1,), are the slots from the last op of a pass to the first op of the next.
     """
     P, V = placement.n_devices, placement.n_chunks
     slots, first = [], 0
@@ -130,8 +123,7 @@ def block_of_passes(
 
 
 def fit_block(placement: Placement, interval: int, split: bool = True) -> Block:
-    """Make the block in which every op takes the first slot after its input that its device has
-    left.
+    """Return the block in which every op takes the first free slot of its device after its input.
 
     Raises:
         ValueError: the ops of a device do not fit into the interval.
@@ -168,8 +160,9 @@ def _slots_of(slot: int, size: int, interval: int) -> list[int]:
 
 
 def repeat(block: Block, microbatches: int) -> Timeline:
-    """Time a split block for each microbatch, nothing moved but idle slots squeezed out: every op
-    takes 1.
+    """Return the timeline of a split block repeated for each microbatch, without idle slots.
+
+    Every op takes time 1.
     """
     from ppsim.engine.simple.longest_path import simulate
 
@@ -190,9 +183,9 @@ def repeat(block: Block, microbatches: int) -> Timeline:
 
 
 def complete(block: Block, microbatches: int) -> list[Packed]:
-    """Make the queue of each device: repeat the block, fill warm-up and cool-down, squeeze.
+    """Return the queue of each device: the block repeated, with warm-up and cool-down filled.
 
-    No device holds more than the most that one holds while the repeated block runs.
+    No device exceeds the highest peak of the repeated block.
 
     Raises:
         ValueError: two ops of a device fall into one slot.
@@ -217,14 +210,14 @@ def complete(block: Block, microbatches: int) -> list[Packed]:
 
 
 def _input(block: Block, backward: bool, stage: int) -> tuple[bool, int]:
-    """Return the op that produces the input of another; of stage -1 if there is none."""
+    """Return the op that makes an op's input, as (is backward, stage); stage -1 for none."""
     if not backward:
         return False, stage - 1
     return (True, stage + 1) if stage + 1 < block.placement.n_stages else (False, stage)
 
 
 def _queue(block: Block, ops: list[tuple[bool, int]], numbers: Ints, microbatches: Ints) -> Packed:
-    """Write a device's order of passes and microbatches as a queue."""
+    """Return a device's passes and microbatches as a packed queue."""
     V = len(ops) // 2
     kinds = np.repeat([Kind.F, Kind.I if block.split else Kind.B, Kind.W], V)
     stages = np.array([stage for _, stage in [*ops, *ops[V:]]])

@@ -1,20 +1,20 @@
-"""Encoders in bubbles: forward and backward of a vision tower in the idle time of a language
-model's pipeline.
+"""Encoders in bubbles: a vision tower runs in the idle time of a language model's pipeline.
 
-Each of some devices holds the whole encoder, and a microbatch is encoded on one of them. Its
-forward (EF) ends before the first stage's forward of the microbatch starts; its backward (EB), on
-the same device, starts when the first stage's backward has ended. These are the rules of Optimus
+Some devices, or all, hold the whole encoder, and each microbatch is encoded on one of them. Its
+forward (EF) ends before the first stage's forward of the microbatch starts. Its backward (EB), on
+the same device, starts after the first stage's backward has ended. These are the rules of Optimus
 (Feng et al., ATC 25, arXiv 2408.03505, section 4.3: EF_i <= F_i, EB_i >= B_i) for an encoder on one
-device, which Kimi K2.5 and K3 have as well (replicated on all devices; forwards of the first
-microbatches up front, the others in bubbles, backwards likewise).
+device. Kimi K2.5 and K3 have them as well: the encoder is replicated on all devices, with forwards
+of the first microbatches up front and all others in bubbles, and backwards likewise.
 
-The language model keeps its order and, but for one delay at its start, its times. From the last
-microbatch to the first each EF goes as late as it can into a bubble of any device; an EF that finds
-none goes ahead of the pipeline, which starts that much later. From the first gradient to the last
-each EB starts as soon as it can in a bubble of any device, at the latest behind the pipeline.
-Whichever of the two is placed first sets the device of both: EF for the microbatches that start
-first, which the pipeline waits for, EB for the others. Plans with several numbers of the former are
-timed and compared with all encoders ahead of and behind the pipeline, and the shortest is taken.
+The language model keeps its order and, except for one delay at its start, its times. From the last
+microbatch to the first, each EF is placed as late as possible in a bubble of any device. An EF that
+fits none runs before the pipeline, which starts later by that time. From the first gradient to the
+last, each EB starts as early as possible in a bubble of any device, or after the pipeline.
+
+Whichever of the two is placed first determines the device of both: EF for the first microbatches,
+as the pipeline waits for them, EB for the others. Plans with different numbers of these
+are simulated, and one with all encoders before and after the pipeline; the fastest is returned.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SCHEMA = "ppsim.encoder/1"
 EXAMPLE = "forward = 0.5 and backward = 1.0"
 Floats = NDArray[np.float64]
 NEAR = 1e-9  # of the makespan
-# microbatches x bubbles; extra time of a microbatch, in bubbles
+# most microbatches x bubbles; bubbles that cost as much time as the rest of a microbatch
 MOST_WORK, LEAST_EACH = 50_000_000, 1_000
 
 
@@ -53,10 +53,10 @@ class Encoder:
 
     # time of a microbatch's forward in the unit of the other times, or one for each microbatch
     forward: float | tuple[float, ...]
-    # of its backward, recompute included; 0 where the encoder is frozen
+    # the same of its backward, recompute included; 0 if the encoder is frozen
     backward: float | tuple[float, ...] = 0.0
-    devices: tuple[int, ...] = ()  # that hold the encoder; all without it
-    # bytes that a microbatch's forward leaves for its backward, such as ``512MiB``
+    devices: tuple[int, ...] = ()  # the devices that hold the encoder; all by default
+    # bytes that a microbatch's forward stores for its backward, such as ``512MiB``
     activation: str = "0B"
     states: str = "0B"  # bytes of weights, gradients and optimizer on each of these devices
 
@@ -108,8 +108,10 @@ def read_encoder(path: str) -> Encoder:
 
 
 def encoder_times(schedule: Schedule, encoder: Encoder) -> dict[Kind, Floats]:
-    """Return the times of EF and EB, each of shape (devices, microbatches) (InputError: of another
-    number of microbatches).
+    """Return the times of EF and EB, each of shape (devices, microbatches).
+
+    Raises:
+        InputError: the encoder has times of another number of microbatches.
     """
     found = {}
     for kind, name in ((Kind.EF, "forward"), (Kind.EB, "backward")):
@@ -125,12 +127,13 @@ def encoder_times(schedule: Schedule, encoder: Encoder) -> dict[Kind, Floats]:
 
 
 def add_encoder(schedule: Schedule, costs: Costs, encoder: Encoder) -> Schedule:
-    """Return the schedule with the encoder's ops in its bubbles where they fit, else ahead of or
-    behind the pipeline.
+    """Return the schedule with the encoder's ops in its bubbles, or before and after the pipeline.
 
-    The schedule has F, and B or I and W, of whole sequences; costs have the times of EF and EB, as
-    :func:`encoder_times` makes them (InputError: ops of other kinds or slices, or devices are
-    missing).
+    The schedule has F, and B or I and W, of whole sequences; costs have the times of EF and EB that
+    :func:`encoder_times` returns.
+
+    Raises:
+        InputError: the schedule has ops of other kinds or slices, or too few devices.
     """
     refuse_lanes(schedule, "a rule for encoders")
     if schedule.n_slices > 1:
@@ -138,9 +141,9 @@ def add_encoder(schedule: Schedule, costs: Costs, encoder: Encoder) -> Schedule:
             f"{schedule.name} cuts sequences, and an encoder takes whole ones",
             "leave out --encoder",
         )
-    holds = encoder.devices_of(schedule)
+    holders = encoder.devices_of(schedule)
     alone, backwards = simulate(schedule, costs), not (encoder.frozen or schedule.only_forwards)
-    task = _Task(schedule, alone, costs, holds, backwards, *_first_stage(schedule, alone))
+    task = _Task(schedule, alone, costs, holders, backwards, *_first_stage(schedule, alone))
     count = schedule.n_microbatches
     plans = [
         _plan(task, first)
@@ -167,16 +170,14 @@ class Misfit:
     """An op of the encoder outside the bubbles."""
 
     kind: Kind  # EF or EB
-    microbatch: int  # its microbatch
-    device: int  # where it runs
-    # by how much it ends after its microbatch would start, or after the language model's last op
+    microbatch: int
+    device: int
+    # time by which it ends after its microbatch would start, or after the language model's last op
     lacks: float
 
 
 def find_misfits(timeline: Timeline, costs: Costs) -> tuple[float, list[Misfit]]:
-    """Find the makespan of the language model alone, and the ops of the encoder that are not in its
-    bubbles.
-    """
+    """Return the language model's makespan alone, and the encoder's ops outside its bubbles."""
     schedule = timeline.schedule
     alone = simulate(schedule.compute_only, costs)
     _, begin, _ = _first_stage(schedule.compute_only, alone)
@@ -197,9 +198,7 @@ def find_misfits(timeline: Timeline, costs: Costs) -> tuple[float, list[Misfit]]
 
 
 def misfits_object(timeline: Timeline, costs: Costs) -> dict[str, Any]:
-    """Return the object ``encoder`` of JSON: the makespan without the encoder, and the ops outside
-    bubbles.
-    """
+    """Return ``encoder`` for JSON: the makespan without it, and its ops outside bubbles."""
     alone, misfits = find_misfits(timeline, costs)
     return {"alone": alone, "outside": [vars(each) | {"kind": each.kind.name} for each in misfits]}
 
@@ -218,11 +217,11 @@ class _PlacedOp:
 class _Task:
     """The language model alone, and the encoder ops to insert."""
 
-    schedule: Schedule  # its queues
-    timeline: Timeline  # their times
+    schedule: Schedule  # of the language model
+    timeline: Timeline  # of the language model
     costs: Costs  # with the times of the encoder
-    holds: NDArray[np.int64]  # the devices that hold the encoder
-    backwards: bool  # whether it has backwards
+    holders: NDArray[np.int64]  # the devices that hold the encoder
+    backwards: bool  # whether the encoder has backwards
     first: NDArray[np.int64]  # shape (microbatches,), the device of the first stage
     begin: Floats  # shape (microbatches,), the start of the first stage's forward
     end: Floats  # shape (microbatches,), the end of its backward
@@ -233,13 +232,11 @@ class _Task:
         return times if self.costs.speed is None else times / self.costs.speed
 
     def ready(self, microbatch: int) -> Floats:
-        """Return the time at which its gradient arrives at each device."""
+        """Return the time at which a microbatch's gradient arrives at each device."""
         return self.end[microbatch] + self._comm[self.first[microbatch]]
 
     def needed(self, microbatch: int) -> Floats:
-        """Return the latest end of an encoding on each device that reaches the first stage in
-        time.
-        """
+        """Return the latest end of EF on each device so that its result arrives in time."""
         return self.begin[microbatch] - self._comm[:, self.first[microbatch]]
 
     @cached_property
@@ -253,10 +250,10 @@ class _Bubbles:
 
     def __init__(self, task: _Task) -> None:
         begin, end, device = list[Floats](), list[Floats](), list[NDArray[np.int64]]()
-        for number in task.holds.tolist():
-            own = task.schedule.queue(number)
-            begin.append(np.append(-np.inf, np.maximum.accumulate(task.timeline.end[own])))
-            end.append(np.append(task.timeline.start[own], np.inf))
+        for number in task.holders.tolist():
+            queue = task.schedule.queue(number)
+            begin.append(np.append(-np.inf, np.maximum.accumulate(task.timeline.end[queue])))
+            end.append(np.append(task.timeline.start[queue], np.inf))
             device.append(np.full(len(end[-1]), number))
         ends = np.concatenate(end)
         some = ends > np.concatenate(begin)
@@ -277,11 +274,11 @@ class _Bubbles:
             raise InputError(what, "fewer --mb")
 
     def take(self, kind: Kind, limit: Floats, time: Floats, only: int | None) -> tuple[int, float]:
-        """Take the latest place for EF that ends by the limit, the earliest for EB from it on;
-        return device and start.
+        """Take the best place for an op out of the bubbles, and return its device and start.
 
-        Of any device or only one; of equal places that of the device with the fewest ops of the
-        encoder.
+        EF gets the latest place that ends by the limit, EB the earliest that starts after it, on
+        any device or on device ``only``. Of equal places, the device with the fewest of the
+        encoder's ops is chosen.
         """
         if kind == Kind.EF:
             start = np.minimum(self.end, limit[self.device]) - time[self.device]
@@ -298,22 +295,24 @@ class _Bubbles:
             self.begin[gap] = at + time[device]
             return device, at
         self.end[gap] = at
-        if at + time[device] < until - self.near:  # what is left on both sides
+        if at + time[device] < until - self.near:  # a bubble is left on both sides
             self.begin = np.append(self.begin, at + time[device])
             self.end, self.device = np.append(self.end, until), np.append(self.device, device)
         return device, at
 
 
 def _plan(task: _Task, forwards_first: int) -> list[_PlacedOp]:
-    """Place EF of the first microbatches, EB of the others, and then the other op of each on the
-    same device.
+    """Return the encoder's ops in bubbles, placed in this order.
+
+    First EF of the first ``forwards_first`` microbatches and EB of the others are placed, then the
+    other op of each on the same device.
     """
     bubbles, placed, device = _Bubbles(task), list[_PlacedOp](), dict[int, int]()
     first, ends = np.argsort(task.begin, kind="stable"), np.argsort(task.end, kind="stable")
     early = np.isin(np.arange(len(first)), first[:forwards_first])
-    for kind, own in ((Kind.EF, early), (Kind.EB, ~early), (Kind.EB, early), (Kind.EF, ~early)):
-        turn = first[::-1] if kind == Kind.EF else ends[: len(ends) * task.backwards]
-        for m in turn[own[turn]].tolist():
+    for kind, part in ((Kind.EF, early), (Kind.EB, ~early), (Kind.EB, early), (Kind.EF, ~early)):
+        order = first[::-1] if kind == Kind.EF else ends[: len(ends) * task.backwards]
+        for m in order[part[order]].tolist():
             limit = task.needed(m) if kind == Kind.EF else task.ready(m)
             device[m], start = bubbles.take(kind, limit, task.time(kind, m), device.get(m))
             placed.append(_PlacedOp(kind, m, device[m], start))
@@ -321,12 +320,10 @@ def _plan(task: _Task, forwards_first: int) -> list[_PlacedOp]:
 
 
 def _placed_outside(task: _Task) -> list[_PlacedOp]:
-    """Return the placement with all forwards before the pipeline and all backwards after it, each
-    on the least busy device.
-    """
+    """Return all forwards before and all backwards after the pipeline, with balanced loads."""
     load, placed = np.zeros(task.schedule.n_devices), list[_PlacedOp]()
     for turn, m in enumerate(np.argsort(task.begin, kind="stable").tolist()):
-        device = int(task.holds[np.argmin(load[task.holds])])
+        device = int(task.holders[np.argmin(load[task.holders])])
         load[device] += task.time(Kind.EF, m)[device] + (
             task.backwards and task.time(Kind.EB, m)[device]
         )
@@ -337,27 +334,26 @@ def _placed_outside(task: _Task) -> list[_PlacedOp]:
 
 
 def _insert(task: _Task, placed: list[_PlacedOp]) -> Schedule:
-    """Insert ops into the queues at their planned times: EF before the op that starts then, EB
-    after it.
+    """Return the schedule with ops inserted at their planned times.
+
+    Of ops that start at the same time, EF comes before the language model's, EB after it.
     """
     schedule, near = task.schedule, NEAR * task.timeline.makespan
     ops, queues = schedule.packed(), []
     for device, queue in enumerate(map(schedule.queue, range(schedule.n_devices))):
-        own = sorted(
+        here = sorted(
             (each for each in placed if each.device == device),
             key=lambda each: (each.start, each.kind),
         )
-        starts = np.array([each.start + (near if each.kind == Kind.EB else -near) for each in own])
+        starts = np.array([each.start + (near if each.kind == Kind.EB else -near) for each in here])
         at = np.searchsorted(task.timeline.start[queue], starts)
-        new = np.array([int(pack(-1, each.microbatch)) | each.kind for each in own], np.int64)
+        new = np.array([int(pack(-1, each.microbatch)) | each.kind for each in here], np.int64)
         queues.append(np.insert(ops[queue], np.maximum.accumulate(at), new))
     return schedule.with_queues(queues)
 
 
 def _first_stage(schedule: Schedule, alone: Timeline) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return the device of the first stage, and the starts of its forwards and ends of its
-    backwards, shape (microbatches,).
-    """
+    """Return the first stage's device, starts of forwards and ends of backwards by microbatch."""
     first, begin, end = (
         np.zeros(schedule.n_microbatches, np.int64),
         *np.zeros((2, schedule.n_microbatches)),

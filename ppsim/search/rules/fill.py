@@ -1,13 +1,12 @@
-"""Fill the warm-up and the cool-down of a repeated building block, in slots: the greedy of its
-authors.
+"""Fill the warm-up and the cool-down of a repeated building block: its authors' greedy algorithm.
 
-Every op is tried once, earliest first, in the slots that its device has idle between its input and
-its own slot, and moves to the first one in which no device holds more than the most that any held
-before.
+Time is in slots. Every op is tried once, earliest first, in the idle slots of its device between
+its input and its slot. It moves to the first of them that does not raise the peak of any device
+above the highest peak before.
 
-A row is one pass over one device: row ``device x passes + pass`` with the slots of its op for every
-microbatch. Passes are numbered as a microbatch takes them: forwards of each chunk, then backwards;
-the W of a pass come after all passes.
+A row is one pass over one device: row ``device x passes + pass`` has the slots of its op for every
+microbatch. Passes are numbered in the order of a microbatch: forwards of each chunk, then
+backwards. The W of a pass come after all passes.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ from ppsim.core.columns import Codes, Ints
 from ppsim.search.rules import fill_kernel as kernel
 from ppsim.search.rules.fill_kernel import BACKWARD, FORWARD, IDLE, WEIGHTS, Filling
 
-# When a process has filled this many ops in CPython, the compiled kernels have paid for their
-# loading.
+# Ops that a process fills in CPython before it loads the compiled kernels.
 COMPILE_FILLING_ABOVE = 100_000
-STEP = 20_000  # ops that are filled in one call: an alarm or Ctrl-C comes between two
+STEP = 20_000  # ops that are filled in one call; an alarm or Ctrl-C takes effect between calls
 
 
 @dataclass(frozen=True)
@@ -34,9 +32,8 @@ class Rows:
 
     devices: int  # P
     passes: int  # 2V
-    needs: Ints  # shape (P x 2V,), the row that gives each row's input, -1 for none
-    # slots that a backward takes: 1 for I, which leaves a W to be run, 2 for a full one
-    backward: int
+    needs: Ints  # shape (P x 2V,), the row that makes each row's input, -1 for none
+    backward: int  # slots of a backward: 1 for I, which leaves a W to run; 2 for a full one
 
     @property
     def splits(self) -> bool:
@@ -45,14 +42,12 @@ class Rows:
 
     @property
     def chunks(self) -> int:
-        """V."""
+        """Chunks per device, V."""
         return self.passes // 2
 
 
 def compile_now() -> None:
-    """Load the compiled kernels and use them from now on: for a process that answers while somebody
-    waits.
-    """
+    """Load the compiled kernels and use them from now on, in a process that serves requests."""
     t = _tabulate(
         Rows(devices=1, passes=2, needs=np.array([-1, 0]), backward=1), np.array([[0], [1]]), None
     )
@@ -62,11 +57,9 @@ def compile_now() -> None:
 
 
 def fill_phases(rows: Rows, slots: Ints) -> list[tuple[Ints, Ints]]:
-    """Fill both phases of a repeated block, and give every I its W; slots have the shape (rows,
-    microbatches).
+    """Return the ops of each device in order, as passes and microbatches, with both phases filled.
 
-    Returns the ops of each device in order: their passes and microbatches; the W of pass ``p`` is
-    pass ``p + V``.
+    ``slots`` has shape (rows, microbatches). The W of pass ``p`` is pass ``p + V``.
     """
     slots = _fill(rows, slots, _place_weights(rows, slots) if rows.splits else None)
     if not rows.splits:
@@ -78,7 +71,7 @@ def fill_phases(rows: Rows, slots: Ints) -> list[tuple[Ints, Ints]]:
 
 
 def _order(slots: Ints) -> tuple[Ints, Ints]:
-    """List the ops of one device by slot: passes and microbatches."""
+    """Return the ops of one device in the order of their slots: passes and microbatches."""
     numbers, microbatches = np.divmod(np.argsort(slots, axis=None, kind="stable"), slots.shape[1])
     return numbers, microbatches
 
@@ -95,14 +88,13 @@ def _lay_out(rows: Rows, slots: Ints, size: int) -> Codes:
 
 
 def _place_weights(rows: Rows, slots: Ints, by_pass: bool = False) -> Ints:
-    """Give each W of a device the first idle slot after its I, the W that waits longest first.
+    """Return the slots of each device's W, shape (P, V x microbatches).
 
-    With ``by_pass`` the W of the earlier pass go first, each in the order of its I. Returns the
-    slots of each device's W in order, shape (P, V x microbatches); with ``by_pass`` those of each
-    pass.
+    Each W gets the first idle slot after its I, the W that waits longest first. With ``by_pass``
+    the W of earlier passes go first, and the slots are those of each pass.
     """
     count = rows.chunks * slots.shape[1]
-    # a slot for each W is left after the last op
+    # leave a slot for each W after the last op
     busy = _lay_out(rows, slots, int(slots.max()) + 1 + count) != IDLE
     found = np.empty((rows.devices, count), np.int64)
     for device, backwards in enumerate(
@@ -119,8 +111,9 @@ def _place_weights(rows: Rows, slots: Ints, by_pass: bool = False) -> Ints:
 
 
 def _memory_by_slot(rows: Rows, slots: Ints, weights: Ints | None, size: int) -> Ints:
-    """Return each device's memory after each slot, shape (P, ``size``), with its W in the slots
-    ``weights``.
+    """Return each device's memory in activations after each slot, shape (P, ``size``).
+
+    ``weights`` are the slots of W.
     """
     change = np.zeros((rows.devices, size), np.int64)
     passes = slots.reshape(rows.devices, rows.passes, -1)
@@ -132,12 +125,11 @@ def _memory_by_slot(rows: Rows, slots: Ints, weights: Ints | None, size: int) ->
 
 
 def _fill(rows: Rows, slots: Ints, weights: Ints | None) -> Ints:
-    """Move ops into idle slots before them, and squeeze: the slots of every row, shape (rows,
-    microbatches).
+    """Return the slots of every row after moving ops to earlier idle slots, and squeezing.
 
-    ``weights`` are the slots of W, shape (P, V x microbatches), which move like other ops, in
-    warm-up and cool-down; with None they run wherever a device is idle, and only the ops of the
-    cool-down move.
+    ``weights`` are the slots of W, shape (P, V x microbatches), which move like other ops in
+    warm-up and cool-down. With None, W run whenever a device is idle, and only ops of the cool-down
+    move.
     """
     explicit = weights is not None or not rows.splits
     t = _tabulate(rows, slots, weights)
@@ -173,7 +165,7 @@ def _fill(rows: Rows, slots: Ints, weights: Ints | None) -> Ints:
 
 
 def _tabulate(rows: Rows, slots: Ints, weights: Ints | None) -> Filling:
-    """List all ops by slot and device, with the tables of their rows."""
+    """Return the tables of all ops, sorted by slot and device, and of their rows."""
     P, R, M = rows.devices, len(slots), slots.shape[1]
     count = 0 if weights is None else weights.shape[1]
     slot = np.concatenate(
@@ -206,7 +198,7 @@ def _tabulate(rows: Rows, slots: Ints, weights: Ints | None) -> Filling:
 
 
 def _run(step: Callable[..., int], t: Filling, *arguments: int, parts: Functions) -> None:
-    """Run a step over all ops of the tables in order, in CPython until machine code pays."""
+    """Run a kernel over all ops of the tables in order, in CPython until compiling pays."""
     n = len(t.row)
     paid = machine_code_pays(kernel.fill, n, COMPILE_FILLING_ABOVE)
     compiled = load(step, t, 0, n, *arguments, parts=parts) if paid else None

@@ -1,5 +1,4 @@
-"""The steps of filling a repeated building block that go op by op: moving ops into idle slots, and
-squeezing.
+"""Kernels that fill a repeated building block: move ops into idle slots, and squeeze.
 
 Plain Python over flat columns, which numba compiles for large shapes.
 """
@@ -14,23 +13,21 @@ IDLE, FORWARD, BACKWARD, WEIGHTS = 0, 1, 2, 3
 
 
 class Filling(NamedTuple):
-    """All that the steps read and write: n ops, R rows of passes and, after them, one row of W per
-    device.
-    """
+    """The tables of n ops in R rows, one for each pass on a device, and P rows of W."""
 
-    row: Ints  # shape (n,), the row of each op, in the order of their slots, then of their devices
-    nth: Ints  # shape (n,), the op's place in its row: its microbatch, where the row is of a pass
-    first: Ints  # shape (R + P,), where each row begins in ``slot``
+    row: Ints  # shape (n,), the row of each op, sorted by slot, then by device
+    nth: Ints  # shape (n,), the op's place in its row; for a pass its microbatch
+    first: Ints  # shape (R + P,), the index in ``slot`` at which each row begins
     device: Ints  # shape (R + P,), the device of each row
-    length: Ints  # shape (R + P,), slots that an op of each row takes
-    what: Codes  # shape (R + P,), its op
-    need: Ints  # shape (R + P,), the row that gives its input, -1 for none
+    length: Ints  # shape (R + P,), slots of an op of each row
+    what: Codes  # shape (R + P,), the op of each row
+    need: Ints  # shape (R + P,), the row that makes the input, -1 for none
     slot: Ints  # shape (n,), the slot of each op, row by row
-    does: Codes  # shape (P x L,), what each device does in each slot
-    held: Ints  # shape (P x L,), its memory after each; empty where W run in idle slots
+    does: Codes  # shape (P x L,), the op of each device in each slot
+    held: Ints  # shape (P x L,), the device's memory after each slot; empty if W fill idle slots
     # shape (P x ops of each device's W row,), the slots of backwards tried so far, in order
     backward: Ints
-    tried: Ints  # shape (P,), how many those are
+    tried: Ints  # shape (P,), the number of these
     last: Ints  # shape (P,), the last slot of each device's forwards
     free: Ints  # shape (P,), the first slot that a device has not used yet
 
@@ -42,7 +39,7 @@ def ready(t: Filling, row: int, nth: int) -> int:
 
 
 def is_within(t: Filling, device: int, cap: int) -> bool:
-    """Return whether a device with its W in the first idle slots stays within ``cap``."""
+    """Return True if a device with its W in the first idle slots stays within ``cap``."""
     size = len(t.does) // len(t.last)
     held = waiting = 0
     for at in range(device * size, (device + 1) * size):
@@ -72,9 +69,7 @@ def shift(t: Filling, row: int, to: int, slot: int) -> None:
 
 
 def move(t: Filling, row: int, slot: int, earliest: int, cap: int) -> int:
-    """Move an op from its slot to the first idle one from ``earliest`` that it may have; return
-    that.
-    """
+    """Move an op to the first allowed idle slot from ``earliest`` on; return its slot."""
     device, length, what = t.device[row], t.length[row], t.what[row]
     base = device * (len(t.does) // len(t.last))
     explicit = len(t.held) > 0
@@ -102,11 +97,10 @@ def move(t: Filling, row: int, slot: int, earliest: int, cap: int) -> int:
 
 
 def fill(t: Filling, first: int, last: int, begin: int, end: int, cap: int) -> int:
-    """Try to move the ops of places ``first`` to ``last``, except the repeated block from ``begin``
-    to ``end``.
+    """Move the ops at places ``first`` to ``last`` to earlier idle slots; return ``cap``.
 
-    Where W have no slots, only the ops after ``end`` move, and no device may hold more than
-    ``cap``. Returns ``cap``.
+    The repeated block from ``begin`` to ``end`` stays. If W have no slots, only ops after ``end``
+    move. No device may hold more than ``cap``.
     """
     explicit = len(t.held) > 0
     size = len(t.backward) // len(t.last)
@@ -133,9 +127,7 @@ def fill(t: Filling, first: int, last: int, begin: int, end: int, cap: int) -> i
 
 
 def squeeze(t: Filling, first: int, last: int) -> int:
-    """Run the ops of places ``first`` to ``last`` in their order, each as soon as it can; return
-    ``last``.
-    """
+    """Give ops at places ``first`` to ``last`` the earliest slots, in order; return ``last``."""
     for at in range(first, last):
         row, nth = t.row[at], t.nth[at]
         device = t.device[row]

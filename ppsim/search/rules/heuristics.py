@@ -1,4 +1,4 @@
-"""Schedules that heuristics write in one go, where a search starts from."""
+"""Schedules by heuristics, from which searches start."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from ppsim.search.rules import linear_kernel
 from ppsim.search.rules.orders import KINDS, Queues, pack_queues, take_fastest
 from ppsim.search.rules.zbv import SECOND, list_orders
 
-# Cells, stages x microbatches: CPython writes all attempts for this many in a quarter of a second.
+# Stages x microbatches for which CPython writes all attempts in a quarter of a second.
 COMPILE_HEURISTICS_ABOVE = 1000
 
 
 def time_table(problem: Problem) -> NDArray[np.float64]:
-    """Shape (3, stages): durations of F, I and W."""
+    """Return the durations of F, I and W, shape (3, stages)."""
     return problem.costs.time[KINDS].astype(np.float64)
 
 
 def is_linear(placement: Placement) -> bool:
-    """Return whether device d has stage d and no other."""
+    """Return True if device d has stage d and no other."""
     return bool(np.array_equal(placement.devices[0], np.arange(placement.n_devices)))
 
 
 def is_v(placement: Placement) -> bool:
-    """Return whether device d has stage d and, counted from the last stage, stage d."""
+    """Return True if device d has stages d and S - 1 - d."""
     there = np.arange(placement.n_devices)
     return bool(np.array_equal(placement.devices[0], np.concatenate([there, there[::-1]])))
 
 
 def write_linear(problem: Problem) -> Iterator[tuple[str, Queues]]:
-    """Write schedules of one stage per device, see :mod:`ppsim.search.rules.linear_kernel`; none
-    where no attempt fits.
+    """Yield name and queues of each attempt for one stage per device that fits the caps.
+
+    See :mod:`ppsim.search.rules.linear_kernel`.
     """
     devices, microbatches = problem.n_devices, problem.microbatches
     amounts = problem.amounts.astype(np.float64)
@@ -68,17 +69,17 @@ def write_linear(problem: Problem) -> Iterator[tuple[str, Queues]]:
 
 
 def order_linear(
-    costs: Costs,  # of one stage per device; attempts are made without factors of microbatches
+    costs: Costs,  # of one stage per device; attempts ignore factors of microbatches
     devices: int,  # P
     microbatches: int,  # M
-    limit: float,  # activations that a device may hold
+    limit: float,  # memory cap in activations
     after_i: float = 1.0,  # share of an activation that is still held between I and W
-    known: Sequence[list[Packed]] = (),  # orders that run; they may need more than the limit
+    known: Sequence[list[Packed]] = (),  # orders that run; they may exceed the cap
 ) -> list[Packed]:
-    """Order the ops of one stage per device: the attempt of eight with the least span.
+    """Return the best order of one stage per device: of eight attempts the one with the least span.
 
-    Another attempt, one for equal times, and an order ``known`` is taken where neither span nor
-    makespan is longer.
+    Another attempt, one for equal times, or an order of ``known`` replaces it if it has a shorter
+    makespan and no longer span.
 
     Returns:
         The queue of each device.
@@ -92,17 +93,18 @@ def order_linear(
     time[Kind.B] = time[Kind.I] + time[Kind.W]  # never one B
     problem = Problem(placement, microbatches, Costs(time, costs.comm), limit, after_i)
     attempts = write_linear(problem), equal_attempts(devices, microbatches, limit, after_i)
-    own, others = ([pack_queues(problem, queues) for _, queues in each] for each in attempts)
-    best = min(own, key=lambda queues: evaluate(problem, made(queues), "").span)
+    for_costs, for_equal = ([pack_queues(problem, queues) for _, queues in x] for x in attempts)
+    best = min(for_costs, key=lambda queues: evaluate(problem, made(queues), "").span)
     fitting = [queues for queues in known if fits(problem, made(queues))]
-    return take_fastest(placement, microbatches, best, [*own, *others, *fitting], costs)
+    others = [*for_costs, *for_equal, *fitting]
+    return take_fastest(placement, microbatches, best, others, costs)
 
 
-@lru_cache(maxsize=2)  # many costs are tried of one shape, and within P and 2P activations
+@lru_cache(maxsize=2)  # for many costs of one shape, with caps of P and 2P activations
 def equal_attempts(
     devices: int, microbatches: int, limit: float, after_i: float
 ) -> list[tuple[str, Queues]]:
-    """List the attempts of :func:`write_linear` for equal times."""
+    """Return the attempts of :func:`write_linear` for equal times."""
     time = np.ones((4, devices))
     time[Kind.B] = 2.0
     placement = place("linear", devices, devices)
@@ -110,8 +112,9 @@ def equal_attempts(
 
 
 def write_v(problem: Problem) -> Iterator[tuple[str, Queues]]:
-    """Write schedules of a V, see :mod:`ppsim.search.rules.zbv_kernel`; none where no attempt
-    fits.
+    """Yield name and queues of each attempt for a V placement that fits the caps.
+
+    See :mod:`ppsim.search.rules.zbv_kernel`.
     """
     stages, here = problem.n_stages, np.arange(problem.n_devices)[:, None]
     # of types per device
@@ -128,5 +131,5 @@ def write_v(problem: Problem) -> Iterator[tuple[str, Queues]]:
 
 
 def pays_to_compile(problem: Problem) -> bool:
-    """Return whether a problem is large enough for machine code to be worth loading."""
+    """Return True if a problem is large enough to load the compiled kernels."""
     return problem.n_stages * problem.microbatches > COMPILE_HEURISTICS_ABOVE and can_compile()

@@ -1,8 +1,8 @@
 """A list heuristic for one stage per device: all devices together, one microbatch after the other.
 
-The idea is that of the automatic schedules of "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241,
-section 3): warm up until the first I arrives, then one F and one I per device and round, W where a
-device would idle or lacks memory. A device tolerates a gap as long as it has idled less than the
+It follows the automatic schedules of "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241, section
+3): warm up until the first I arrives, then one F and one I per device and round, and W when a
+device would idle or lacks memory. A device accepts a gap as long as it has idled less than the
 device that has idled most. Plain Python, compiled by numba.
 """
 
@@ -20,8 +20,8 @@ class Line(NamedTuple):
     """A linear pipeline, and the state of its devices while it is scheduled."""
 
     time: Floats  # shape (3, devices), duration of F, I and W
-    latency: Floats  # shape (devices, 2), of the message that F and I wait for
-    cap: Floats  # shape (devices,), most activations held
+    latency: Floats  # shape (devices, 2), of the inputs of F and I
+    cap: Floats  # shape (devices,), memory caps in activations
     change: Floats  # shape (3,), activations that F, I and W add
     queue: Ints  # shape (devices, 3 M), receives the kinds of each device's ops
     end: Floats  # shape (2, devices, M), receives the ends of F and I
@@ -33,9 +33,7 @@ class Line(NamedTuple):
 
 
 def arrival(line: Line, device: int, kind: int) -> float:
-    """Return the arrival time of the input of a device's next F or I, 0 if it comes from no other
-    device.
-    """
+    """Return the arrival time of the input of a device's next F or I, 0 without a message."""
     other = device - 1 if kind == F else device + 1
     if other < 0 or other >= line.end.shape[1]:
         return 0.0
@@ -68,9 +66,7 @@ def longest_idle(line: Line) -> float:
 
 
 def fill(line: Line, device: int, kind: int, greedy: bool) -> None:
-    """Run W while they end before the input of the next F or I arrives, and one more where the gap
-    is too long.
-    """
+    """Run W until the input of the next F or I arrives, and one more if the gap is too long."""
     ready = arrival(line, device, kind)
     while (
         line.done[W, device] < line.done[I, device]
@@ -84,7 +80,7 @@ def fill(line: Line, device: int, kind: int, greedy: bool) -> None:
 
 
 def make_room(line: Line, device: int, kind: int) -> bool:
-    """Run W until the next op of a kind fits in memory; return whether it then does."""
+    """Run W until the next op of a kind fits in memory; return False if it does not."""
     while line.held[device] + line.change[kind] > line.cap[device] + ROUNDING:
         if line.done[W, device] >= line.done[I, device]:
             return False
@@ -93,8 +89,9 @@ def make_room(line: Line, device: int, kind: int) -> bool:
 
 
 def warm_up(line: Line, microbatches: int, late: bool) -> None:
-    """Run the F before each device's first I, as many as end before it arrives, or begin before it
-    where ``late``.
+    """Run the F before each device's first I.
+
+    They end before the input of I arrives; with ``late`` the last one only begins before.
     """
     devices = line.queue.shape[0]
     for device in range(devices):
@@ -115,7 +112,7 @@ def warm_up(line: Line, microbatches: int, late: bool) -> None:
             line.wanted[device] += 1
         back = max(now, ready) + line.time[I, device]
     for device in range(1, devices):
-        # each F follows one there
+        # each F follows one on the device before
         line.wanted[device] = min(line.wanted[device], line.wanted[device - 1])
         while (
             line.wanted[device] >= max(1, line.wanted[device - 1])
@@ -130,9 +127,7 @@ def warm_up(line: Line, microbatches: int, late: bool) -> None:
 
 
 def may_postpone(line: Line, device: int) -> bool:
-    """Return whether a device's next F may wait a round because the next device still has enough
-    work.
-    """
+    """Return True if a device's next F may wait a round, as the next device has enough work."""
     after = device + 1
     if line.done[F, device] < line.done[F, after] + 2:
         return False
@@ -151,10 +146,10 @@ def may_postpone(line: Line, device: int) -> bool:
 
 
 def schedule_line(line: Line, late: bool, backward_first: bool, greedy: bool) -> bool:
-    """Fill the queues of a linear pipeline; return whether they fit in memory.
+    """Fill the queues of a linear pipeline; return False if they do not fit in memory.
 
     ``late`` lets the last warm-up F delay the first I, ``backward_first`` lets an F wait for an I
-    of the next device, ``greedy`` fills every gap with a W that still has to run.
+    of the next device, ``greedy`` fills every gap with a W if one is left.
     """
     devices, microbatches = line.queue.shape[0], line.queue.shape[1] // 3
     warm_up(line, microbatches, late)
@@ -172,8 +167,8 @@ def schedule_line(line: Line, late: bool, backward_first: bool, greedy: bool) ->
                 fill(line, device, F, greedy)
                 run(line, device, F)
         for device in range(devices - 1, -1, -1):
-            # An F is there: the last device runs one each round, and none has run fewer than the
-            # one after it.
+            # An F has run: the last device runs one each round, and no device has run fewer than
+            # the next.
             if not make_room(line, device, I):
                 return False
             fill(line, device, I, greedy)

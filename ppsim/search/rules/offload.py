@@ -1,11 +1,11 @@
 """Copies of activations to the host and back, put into the queues of any schedule.
 
-An activation leaves right after its F and comes back just in time: its RELOAD is issued behind the
-last op after which the copy still ends before the backward starts. Activations without time on the
-host stay. Where a device's copies fall behind, ops that wait for one (WAIT_OFFLOAD) hold its memory
-down: as far as they cost no time, and on a shared link by the time of the other devices' copies as
-the pipeline fills. PipeOffload (arXiv 2503.01328) copies in slots that alternate out and in; these
-copies are as late as they can be instead.
+An activation is copied out right after its F and comes back just in time: its RELOAD is issued
+after the last op that lets the copy end before the backward starts. An activation stays if there is
+no time for both copies. If a device's copies fall behind, ops that wait for one (WAIT_OFFLOAD)
+limit its memory, as far as they cost no time. On a shared link they may cost the time of the other
+devices' copies while the pipeline fills. PipeOffload (arXiv 2503.01328) copies in slots that
+alternate out and in; here copies back are as late as possible.
 """
 
 from __future__ import annotations
@@ -28,27 +28,29 @@ from ppsim.errors import InputError
 
 Floats = NDArray[np.float64]
 Ops = NDArray[np.int64]
-ROUNDS = 6  # of copies back that came late and are issued earlier
+ROUNDS = 6  # rounds in which late copies back are issued earlier
 MOST_WAITED = 20_000  # ops of a schedule up to which waits are tried
 NEAR = 1e-9
-LEAST_HELD = 3  # that waiting on a shared link leads to
+LEAST_HELD = 3  # fewest activations to which waits on a shared link limit a device
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Activations that leave their device."""
+    """Activations that are copied to the host and back; shape (copies,) each."""
 
-    forward: Ops  # shape (copies,), the op that makes it
-    backward: Ops  # shape (copies,), the op that needs it
-    return_time: Floats  # shape (copies,), the time of its copy back
+    forward: Ops  # the op that makes the activation
+    backward: Ops  # the op that needs it
+    return_time: Floats  # the time of the copy back
 
 
 def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
     """Return the schedule with copies of the activations of each device's first chunks.
 
-    The schedule has F, and B or I and W; costs have the times of OFFLOAD and RELOAD, none where
-    they are missing. Of half a chunk every second microbatch is copied (InputError: no backwards,
-    all is recomputed, or copies are there).
+    The schedule has F, and B or I and W. Costs have the times of OFFLOAD and RELOAD, 0 by default.
+    Half a chunk means every second microbatch of a chunk.
+
+    Raises:
+        InputError: the schedule has no backwards, recomputes all, or has copies already.
     """
     nothing_left = "no activation is left to copy to the host"
     if schedule.only_forwards:
@@ -74,7 +76,7 @@ def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
 
 
 def _choose(schedule: Schedule, costs: Costs, chunks: float, start: Floats, end: Floats) -> Copies:
-    """Return the activations of the first chunks that have time to be copied out and back."""
+    """Return the activations of the first ``chunks`` for which there is time to copy both ways."""
     cell = schedule.stage * np.int64(schedule.n_microbatches) + schedule.microbatch
     backwards = np.flatnonzero(mask(BACKWARDS)[schedule.kind])
     of_cell = np.full(schedule.n_stages * schedule.n_microbatches, -1)
@@ -94,14 +96,15 @@ def _choose(schedule: Schedule, costs: Costs, chunks: float, start: Floats, end:
 
 
 def _gates(schedule: Schedule, copies: Copies, start: Floats, end: Floats, lead: Floats) -> Ops:
-    """Return the op after which each copy back is issued: the last one that lets it and later
-    copies arrive in time.
+    """Return the op after which each copy back is issued, shape (copies,).
+
+    It is the last op that lets this and later copies arrive in time.
     """
     gate, device = np.empty(len(copies.forward), np.int64), schedule.device[copies.forward]
     for number in range(schedule.n_devices):
-        own, queue, following = np.flatnonzero(device == number), schedule.queue(number), np.inf
+        here, queue, following = np.flatnonzero(device == number), schedule.queue(number), np.inf
         ends = end[queue]
-        for copy in own[np.argsort(-copies.backward[own])].tolist():
+        for copy in here[np.argsort(-copies.backward[here])].tolist():
             backward = copies.backward[copy]
             following = min(start[backward], following) - copies.return_time[copy] - lead[copy]
             last = queue.start + int(np.searchsorted(ends, following + NEAR, "right")) - 1
@@ -110,7 +113,7 @@ def _gates(schedule: Schedule, copies: Copies, start: Floats, end: Floats, lead:
 
 
 def _insert(schedule: Schedule, copies: Copies, gate: Ops) -> Schedule:
-    """Put the copies into the queues, behind a pair where they belong behind its first op."""
+    """Return the schedule with the copies; those after a pair's first op follow the pair."""
     cells = pack(schedule.stage[copies.forward], schedule.microbatch[copies.forward])
     at = np.concatenate([copies.forward, gate])
     at += schedule.pair[at] > at
@@ -120,9 +123,10 @@ def _insert(schedule: Schedule, copies: Copies, gate: Ops) -> Schedule:
 
 
 def waits_for_copies(timeline: Timeline) -> Floats:
-    """Return how long each op that computes waits for a copy back while its device is free.
+    """Return the time that each compute op waits for a copy back, shape (compute ops,).
 
-    Shape (compute ops,). An op waits for a RELOAD that ends as it starts, whatever else ends then.
+    An op waits for a copy if its RELOAD ends when the op starts, even if another input ends then
+    too.
     """
     schedule, computes = timeline.schedule, np.flatnonzero(timeline.schedule.computes)
     cell = schedule.stage * np.int64(schedule.n_microbatches) + schedule.microbatch
@@ -138,11 +142,11 @@ def waits_for_copies(timeline: Timeline) -> Floats:
 
 
 def _share(schedule: Schedule, costs: Costs) -> Schedule:
-    """Add waits for copies that a shared link delays, as many as the other devices' copies take
-    before the first backward.
+    """Return the schedule with waits for copies that a shared link delays.
 
-    Each then holds as much as with a link of its own, or three: what it computes, what leaves and
-    what comes.
+    They may delay the schedule by the time of the other devices' copies before the first backward.
+    Each device then holds as much as with a separate link, but at least three activations: one in
+    compute, one on its way out and one on its way back.
     """
     timeline, best = simulate(schedule, costs), schedule
     alone = replace(costs, host_link=0)
@@ -159,23 +163,22 @@ def _share(schedule: Schedule, costs: Costs) -> Schedule:
 
 
 def _lag(timeline: Timeline) -> float:
-    """Return the longest time of any device from an F to the end of its copy, over the last copy
-    before the first backward.
+    """Return the longest delay of a copy out: that of each device's last before its first backward.
+
+    It is the time from the end of an F to the end of its copy.
     """
     made, longest = timeline.schedule, 0.0
     for queue in map(made.queue, range(made.n_devices)):
         kinds = made.kind[queue]
         first = int(np.argmax(mask(BACKWARDS)[kinds]))
         copies = np.flatnonzero(kinds[:first] == Kind.OFFLOAD) + queue.start
-        if len(copies):  # each right behind its F
+        if len(copies):  # each copy follows its F
             longest = max(longest, float(timeline.end[copies[-1]] - timeline.end[copies[-1] - 1]))
     return longest
 
 
 def _hold_down(schedule: Schedule, costs: Costs) -> Schedule:
-    """Let devices wait for copies to the host as far as that lowers their peaks and costs no
-    time.
-    """
+    """Return the schedule with waits for copies that lower devices' peaks and cost no time."""
     best, found = schedule, measure(simulate(schedule, costs))
     schedule, caps = schedule.take(schedule.kind != Kind.WAIT_OFFLOAD), found.peak_activations
     for device in np.argsort(-found.peak_activations, kind="stable"):
@@ -197,8 +200,9 @@ def _hold_down(schedule: Schedule, costs: Costs) -> Schedule:
 
 
 def _wait(schedule: Schedule, caps: Ops) -> Schedule | None:
-    """Return the schedule with a wait for the oldest copy wherever a device would exceed its cap;
-    None if no copy is left.
+    """Return the schedule with a wait for the oldest copy wherever a device would exceed its cap.
+
+    None if no copy is left to wait for.
     """
     ops, change, queues = schedule.packed(), schedule.activation_changes(), list[Packed]()
     for device, cap in enumerate(caps.tolist()):
@@ -211,23 +215,22 @@ def _wait(schedule: Schedule, caps: Ops) -> Schedule | None:
 
 
 def add_waits(queue: Sequence[int], change: Sequence[float], cap: float) -> list[int] | None:
-    """Return a queue with a wait for the oldest copy to the host wherever the device would exceed
-    its cap; None if no copy is left.
+    """Return a queue with a wait for the oldest copy wherever the device would exceed its cap.
 
-    ``change`` is the change in the device's memory by each op; memory that an OFFLOAD frees counts
-    where it is waited for.
+    ``change`` is the change of the device's memory by each op; that of an OFFLOAD counts from the
+    wait for it. None if no copy is left to wait for.
     """
-    own, pending, held = list[int](), deque[tuple[int, float]](), 0.0
+    found, pending, held = list[int](), deque[tuple[int, float]](), 0.0
     for op, added in zip(queue, change, strict=True):
         while added > 0 and held + added > cap + NEAR:
             if not pending:
                 return None
             waited, freed = pending.popleft()
-            own.append(waited & ~KIND_MASK | Kind.WAIT_OFFLOAD)
+            found.append(waited & ~KIND_MASK | Kind.WAIT_OFFLOAD)
             held += freed
-        own.append(op)
+        found.append(op)
         if op & KIND_MASK == Kind.OFFLOAD:
             pending.append((op, added))
         else:
             held += added
-    return own
+    return found

@@ -1,8 +1,7 @@
-"""Time the queues of a search: the exact longest path over op codes, run over and over on the same
-arrays.
+"""Kernel that times the queues of a search: the exact longest path, on reused arrays.
 
-An op's code is kind x stages + stage, with kind 0 for F, 1 for I and 2 for W; its number is code x
-M + microbatch. Plain Python; numba compiles it.
+An op's code is kind x stages + stage, with kind 0 for F, 1 for I and 2 for W. Its number is
+code x M + microbatch. Plain Python; numba compiles it.
 """
 
 from __future__ import annotations
@@ -17,35 +16,36 @@ MODULUS, FACTOR = 2147483647, 48271
 
 
 class Orders(NamedTuple):
-    """The queues of all devices, device-major, with room for their times."""
+    """The queues of all devices, one after the other, and arrays for their times."""
 
-    offsets: Ints  # shape (devices + 1,), where each device's queue begins and ends
+    offsets: Ints  # shape (devices + 1,), start and end of each device's queue
     device: Ids  # shape (stages,), the device of each stage
     time: Floats  # shape (3 stages,), duration by code
-    # shape (stages,), duration of I and its W where they follow each other as one B; -1 where they
-    # never do
+    # shape (stages,), duration of B, which replaces an I directly followed by its W; -1 for stages
+    # on which it does not
     full: Floats
-    latency: Floats  # shape (2 stages,), of the message that an F or I waits for, by code
+    latency: Floats  # shape (2 stages,), of the inputs of F and I, by code
     code: Ids  # shape (ops,), the queues
     microbatch: Ids  # shape (ops,)
     start: Floats  # shape (ops,), receives the start of each op
-    end: Floats  # shape (ops,), its end
+    end: Floats  # shape (ops,), receives the end of each op
     # shape (2 stages x M,), receives the end of each F and I by number, -1 before that
     result: Floats
     head: Ints  # shape (devices,), the first op of each device that has not run
     awaited: Ints  # shape (devices,), the number of the op that a device waits for
-    ready: Ints  # shape (devices,), a stack of devices that can go on
+    ready: Ints  # shape (devices,), a stack of devices that can continue
 
 
 def draw(random: Ints, size: int) -> int:
-    """Draw a number from 0 to size - 1; ``random`` is the generator's state, shape (1,)."""
+    """Return a random number below ``size``; ``random`` is the generator's state, shape (1,)."""
     random[0] = random[0] * FACTOR % MODULUS
     return int(random[0] * size // MODULUS)
 
 
 def time_orders(orders: Orders) -> int:
-    """Time every op as early as its queue and input allow; return how many ran, fewer than all in a
-    deadlock.
+    """Time every op as early as its queue and input allow.
+
+    Return the number of ops that ran, fewer than all in a deadlock.
     """
     offsets, code, microbatch = orders.offsets, orders.code, orders.microbatch
     start, end, result, head = orders.start, orders.end, orders.result, orders.head

@@ -1,4 +1,4 @@
-"""Queues as a search holds them: op codes per device, timed on the same arrays again and again."""
+"""Queues of a search: op codes per device, timed repeatedly on the same arrays."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from ppsim.search.problem import Problem
 from ppsim.search.rules.order_kernel import Orders
 
 KINDS = np.array([Kind.F, Kind.I, Kind.W], np.int64)
-# Per device the codes of its ops, kind x stages + stage, kind 0 F, 1 I, 2 W. An I and then its W
-# are one B where that takes less time.
+# For each device the codes of its ops: kind x stages + stage, kind 0 for F, 1 for I, 2 for W. An I
+# directly followed by its W is one B on stages where B takes less time.
 Queues = list[NDArray[np.int64]]
 
 
 def make_orders(problem: Problem, queues: Queues) -> Orders:
-    """Make the arrays that are timed from each device's op codes; the n-th op of a code is that of
-    microbatch n.
-    """
+    """Return the arrays to time each device's op codes; the n-th op of a code has microbatch n."""
     offsets = np.cumsum([0, *map(len, queues)], dtype=np.int64)
     code = np.concatenate([np.asarray(q, np.int32) for q in queues])
     return Orders(
@@ -46,7 +44,7 @@ def make_orders(problem: Problem, queues: Queues) -> Orders:
 
 
 def count_occurrences(code: NDArray[Any]) -> NDArray[np.int32]:
-    """Shape (ops,): how many ops of the same code come before each op."""
+    """Return the number of earlier ops with the same code for each op, shape (ops,)."""
     by_code = np.argsort(code, kind="stable")
     ordered = code[by_code]
     first = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -57,7 +55,7 @@ def count_occurrences(code: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def read_orders(schedule: Schedule) -> Queues:
-    """Return each device's op codes of a schedule of F, B, I and W."""
+    """Return each device's op codes for a schedule of F, B, I and W."""
     if (schedule.kind == Kind.B).any():
         from ppsim.core.split_backward import split_backwards
 
@@ -67,7 +65,7 @@ def read_orders(schedule: Schedule) -> Queues:
 
 
 def pack_queues(problem: Problem, queues: Queues) -> list[Packed]:
-    """Pack each device's op codes as a schedule's queues."""
+    """Return each device's op codes as packed queues of a schedule."""
     code = np.concatenate(queues)
     kind, stage = np.divmod(code, problem.n_stages)
     ops = pack(stage, count_occurrences(code)) | KINDS[kind]
@@ -80,13 +78,13 @@ def pack_queues(problem: Problem, queues: Queues) -> list[Packed]:
 
 
 def write_schedule(problem: Problem, queues: Queues) -> Schedule:
-    """Make a schedule of each device's op codes."""
+    """Return the schedule of each device's op codes."""
     packed = pack_queues(problem, queues)
     return Schedule.from_queues("optimized", problem.placement, problem.microbatches, packed)
 
 
 def join_backwards(problem: Problem, queues: Queues) -> Queues:
-    """Move each W to right after its I on the stages where both may be one B."""
+    """Return queues in which each W directly follows its I on stages where both may be one B."""
     result = []
     for queue in queues:
         kind, stage = np.divmod(queue, problem.n_stages)
@@ -100,14 +98,13 @@ def join_backwards(problem: Problem, queues: Queues) -> Queues:
 def take_fastest(
     placement: Placement,
     microbatches: int,
-    own: list[Packed],
+    first: list[Packed],
     others: Iterable[list[Packed]],
     costs: Costs,
 ) -> list[Packed]:
-    """Return the queues with the least makespan among those with a span no longer than that of
-    ``own``.
+    """Return the queues with the least makespan among those whose span is not above ``first``'s.
 
-    So neither number is above one's own. Factors of microbatches and speeds of devices count.
+    Factors of microbatches and speeds of devices count.
     """
 
     def measured(queues: list[Packed]) -> tuple[float, float, list[Packed]]:
@@ -116,10 +113,10 @@ def take_fastest(
         )
         return metrics.makespan, metrics.span, queues
 
-    best = measured(own)
+    best = measured(first)
     longest = best[1]
-    # attempts often agree
-    different = {b"".join(queue.tobytes() for queue in each): each for each in (own, *others)}
+    # attempts are often equal
+    different = {b"".join(queue.tobytes() for queue in each): each for each in (first, *others)}
     for each in map(measured, list(different.values())[1:]):
         if each[1] <= longest and each[:2] < best[:2]:
             best = each
@@ -127,12 +124,10 @@ def take_fastest(
 
 
 def write_one_by_one(problem: Problem) -> Queues:
-    """Write the schedule that finishes a microbatch before it starts the next: the least memory of
-    all.
-    """
+    """Return the queues that finish each microbatch before the next, with the least memory."""
     stages = np.arange(problem.n_stages)
     once = np.concatenate([stages, problem.n_stages + stages[::-1], 2 * problem.n_stages + stages])
     device = problem.device[once % problem.n_stages]
     order = np.argsort(device, kind="stable")
-    own = np.split(once[order], np.searchsorted(device[order], np.arange(1, problem.n_devices)))
-    return [np.tile(codes, problem.microbatches) for codes in own]
+    ends = np.searchsorted(device[order], np.arange(1, problem.n_devices))
+    return [np.tile(codes, problem.microbatches) for codes in np.split(once[order], ends)]

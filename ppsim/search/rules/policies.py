@@ -1,5 +1,6 @@
-"""Schedules for any placement, written by rules under a grid of their knobs; see
-:mod:`ppsim.search.rules.policy_kernel`.
+"""Schedules for any placement by list scheduling, for a grid of settings.
+
+See :mod:`ppsim.search.rules.policy_kernel`.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from ppsim.search.rules.heuristics import time_table
 from ppsim.search.rules.orders import KINDS, Queues, make_orders, write_one_by_one
 from ppsim.search.rules.policy_kernel import Policy
 
-# When a process has written this many ops in CPython, the compiled kernel has paid for its loading.
+# Ops that a process writes in CPython before it loads the compiled kernel.
 COMPILE_WRITING_ABOVE = 36_000
-# F in flight on each stage, per stage after it: 1 is 1F1B's number, 2 that of ZB-H2.
+# F in flight on each stage, per stage after it: 1 in 1F1B, 2 in ZB-H2.
 DEPTHS = (0.3, 0.45, 0.6, 0.8, 1.0, 1.2, 1.5, 1.8, 2.0, 2.2)
 SLACKS = (0.0, 1.0, np.inf)  # in mean op durations per stage
-# depths in shares of the one that a cap allows: the best ones are often there
+# depths as shares of the depth that a cap allows; often the best ones
 NEAR = (0.95, 0.9, 0.85, 1.0, 0.8)
 
-# depth, slack, patience, whether late stages' F and I go first
+# depth, slack, patience, whether later stages' F and I go first
 Knobs = tuple[float, float, float, tuple[bool, bool]]
 
 
 def write_policies(problem: Problem) -> Iterator[tuple[str, Queues]]:
-    """Yield a schedule for each setting of the knobs that does not deadlock."""
+    """Yield a name and queues for each setting that does not deadlock."""
     several = problem.n_stages > problem.n_devices
     firsts = [(f, i) for f in (True, False) for i in (True, False)] if several else [(True, True)]
     yield from write_near_cap(problem)
@@ -37,8 +38,9 @@ def write_policies(problem: Problem) -> Iterator[tuple[str, Queues]]:
 
 
 def write_near_cap(problem: Problem) -> Iterator[tuple[str, Queues]]:
-    """Yield schedules with about as many F in flight as the caps allow; none if the caps do not
-    limit the depth.
+    """Yield queues with about as many F in flight as the caps allow.
+
+    None if the caps do not limit the depth.
     """
     held = problem.least_caps > 0
     share = (
@@ -71,10 +73,11 @@ def _write_all(problem: Problem, choices: Iterable[Knobs]) -> Iterator[tuple[str
 
 
 def make_policy(problem: Problem) -> Policy:
-    """Return the knobs and the state of the devices."""
+    """Return empty settings and the state of the devices at the start."""
     stages, devices = problem.n_stages, problem.n_devices
     counts = np.bincount(problem.device, minlength=devices)
-    own = np.argsort(problem.device, kind="stable")
+    by_device = np.argsort(problem.device, kind="stable")
+    amounts = problem.amounts[by_device]
     ends = np.repeat(np.cumsum(problem.least_caps), counts)
     return Policy(
         limit=np.zeros(stages, np.int64),
@@ -83,8 +86,8 @@ def make_policy(problem: Problem) -> Policy:
         late_first=np.zeros(2, np.int64),
         change=problem.changes[KINDS].ravel(),
         cap=problem.caps,
-        needed=(ends - np.cumsum(problem.amounts[own]) + problem.amounts[own]).astype(np.float64),
-        stages=own.astype(np.int64),
+        needed=(ends - np.cumsum(amounts) + amounts).astype(np.float64),
+        stages=by_device.astype(np.int64),
         offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         done=np.zeros(3 * stages, np.int64),
         weights=np.zeros(stages * problem.microbatches, np.int64),

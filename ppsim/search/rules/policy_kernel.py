@@ -1,8 +1,7 @@
-"""Write a schedule by rules with knobs: each device, whenever it is free, picks the next op.
+"""Kernel of list scheduling: whenever a device is free, it picks its next op by rules.
 
-I goes before F, F before W. A device starts no more F of a stage than its limit lets it have before
-their I. It runs W where nothing else is ready, and where an F lacks memory. Plain Python, compiled
-by numba.
+I goes before F, F before W. A limit for each stage bounds the F that wait for their I. W runs when
+nothing else is ready, or when an F lacks memory. Plain Python, compiled by numba.
 """
 
 from __future__ import annotations
@@ -17,37 +16,38 @@ NEVER = 1e300
 
 
 class Policy(NamedTuple):
-    """The knobs, and the state of the devices while a schedule is written."""
+    """The settings, and the state of the devices while a schedule is written."""
 
     limit: Ints  # shape (stages,), most F of a stage whose I has not run
-    # shape (devices,), the time that a device may idle with a W at hand before it runs one that
-    # comes late
+    # shape (devices,), the time that a device may idle in total although a W could run, before it
+    # fills gaps shorter than a W
     slack: Floats
-    patience: Floats  # shape (devices,), how long a ready F waits for an I
+    patience: Floats  # shape (devices,), the time that a ready F waits for an I
     # shape (2,), whether F, or I, of a later stage goes before that of an earlier one
     late_first: Ints
     change: Floats  # shape (3 stages,), activations that an op adds, by code
-    # shape (stages,), grouped like ``stages``: those that F of this and all later stages of the
-    # device add
+    # shape (stages,), in the order of ``stages``: activations that F of this and all later stages
+    # of the device add
     needed: Floats
-    cap: Floats  # shape (devices,), most activations held
+    cap: Floats  # shape (devices,), memory caps in activations
     stages: Ints  # shape (stages,), grouped by device, ascending
-    offsets: Ints  # shape (devices + 1,), where each device's stages begin and end
+    offsets: Ints  # shape (devices + 1,), start and end of each device's stages
     done: Ints  # shape (3 stages,), counts the ops by code
     # shape (stages x M,), grouped by device like ``stages``: the stages of the W to run, in order
     weights: Ints
     # shape (2, devices), counts the W that an I has made ready, and the W that have run
     waiting: Ints
     busy: Floats  # shape (devices,), the end of each device's last op
-    wake: Floats  # shape (devices,), when each device decides next
+    wake: Floats  # shape (devices,), the time of each device's next decision
     held: Floats  # shape (devices,), activations held
-    idle: Floats  # shape (devices,), time idled since the first op with a W at hand
-    filled: Ints  # shape (devices,), ops written
+    idle: Floats  # shape (devices,), time idled although a W could run
+    filled: Ints  # shape (devices,), number of ops written
 
 
 def arrival(orders: Orders, policy: Policy, code: int, size: int) -> float:
-    """Return when the input of the next op of a code arrives, ``NEVER`` while that is not known or
-    all have run.
+    """Return the arrival time of the input of the next op of a code.
+
+    ``NEVER`` if it is unknown, or if all have run.
     """
     stages = len(orders.device)
     nth = policy.done[code]
@@ -65,9 +65,7 @@ def arrival(orders: Orders, policy: Policy, code: int, size: int) -> float:
 
 
 def pick(orders: Orders, policy: Policy, device: int, kind: int, now: float, size: int) -> int:
-    """Return the code of the ready op of a kind that goes first on a device; -1 for none, -2 where
-    F lack memory.
-    """
+    """Return the code of a device's next ready op of a kind; -1 for none, -2 if F lack memory."""
     stages = len(orders.device)
     chosen = -1
     first, stop = policy.offsets[device], policy.offsets[device + 1]
@@ -79,7 +77,7 @@ def pick(orders: Orders, policy: Policy, device: int, kind: int, now: float, siz
         if kind == 0:
             if policy.done[stage] - policy.done[stages + stage] >= policy.limit[stage]:
                 continue
-            # Later stages need their activations before anything comes back.
+            # Later stages of the device need memory too before gradients return.
             if policy.held[device] + policy.needed[entry] > policy.cap[device] + ROUNDING:
                 if chosen < 0:
                     chosen = -2
@@ -92,7 +90,7 @@ def pick(orders: Orders, policy: Policy, device: int, kind: int, now: float, siz
 def next_arrival(
     orders: Orders, policy: Policy, device: int, kind: int, now: float, size: int
 ) -> float:
-    """Return when the next input of a kind arrives at a device after now, as far as known."""
+    """Return the next known arrival time of an input of a kind at a device after ``now``."""
     soonest = NEVER
     for entry in range(policy.offsets[device], policy.offsets[device + 1]):
         stage = policy.stages[entry]
@@ -108,7 +106,7 @@ def next_arrival(
 
 
 def choose(orders: Orders, policy: Policy, device: int, now: float, size: int) -> int:
-    """Return the code of the op that a device starts now, -1 if it waits until its ``wake``."""
+    """Return the code of the op that a device starts now, -1 if it waits until ``wake``."""
     stages = len(orders.device)
     code = pick(orders, policy, device, 1, now, size)
     if code >= 0:
@@ -136,7 +134,7 @@ def choose(orders: Orders, policy: Policy, device: int, now: float, size: int) -
 
 
 def write(orders: Orders, policy: Policy) -> bool:
-    """Write the queues into ``orders.code``; return whether all ops could run."""
+    """Write the queues into ``orders.code``; return False if some op cannot run."""
     stages, devices = len(orders.device), len(policy.cap)
     size = len(orders.result) // (2 * stages)
     orders.result[:] = -1.0

@@ -1,4 +1,4 @@
-"""The queue of one device by steps: its compute ops, collectives, sends and waits."""
+"""The queue of one device, built from ops with steps: compute, collectives, sends and waits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ppsim.core.ops import Kind, Packed, pack
 
 NONE = -1
 Ints = NDArray[np.int64]
-# how each result of F and B is sent
+# the op that sends the result of F or B
 _POSTS = {Kind.F: Kind.POST_F, Kind.B: Kind.POST_B}
 _OF_STAGE = (Kind.F, Kind.B, Kind.POST_F, Kind.POST_B, Kind.WAIT_F, Kind.WAIT_B)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Ops of one device with the step of issue; within a step, in the order of addition.
+    """Ops of one device, which runs one stage, with the step in which each is issued.
 
-    The device runs one stage. A result of F or B is sent where the device comes to a batch of
-    messages.
+    Within a step, ops are issued in the order in which they were added. A result of F or B is sent
+    at the next batch of messages.
     """
 
     device: int
@@ -37,20 +37,18 @@ class Rows:
         return self.device == self.devices - 1
 
     def add(self, kind: Kind, step: Ints, microbatch: Ints) -> None:
-        """Add an op at each step; none for a microbatch that does not exist."""
+        """Add an op at each step, skipping microbatches that do not exist."""
         exists = (microbatch >= 0) & (microbatch < self.microbatches)
         self._append(kind, step[exists], microbatch[exists])
 
     def add_sends(self, kind: Kind, step: Ints) -> None:
-        """Send, at each step, the result of the last op of a kind, F or B, that has not been sent
-        yet.
-        """
+        """Add a send at each step: of the last result of F or B, if it has not been sent yet."""
         receives = not self.is_last if kind == Kind.F else self.device > 0
         if receives:
             self._append(_POSTS[kind], step, np.full(len(step), NONE))
 
     def add_input(self, kind: Kind, step: Ints, microbatch: Ints) -> None:
-        """Wait, at each step, for the input of F or B of a microbatch."""
+        """Add a wait at each step for the input of F or B of a microbatch."""
         if kind == Kind.F:
             self.add(Kind.WAIT_F if self.device else Kind.WAIT_E, step, microbatch)
         elif not self.is_last:
@@ -77,19 +75,16 @@ class Rows:
 
 
 def _place_sends(runs: Ints, sends: Ints, microbatch: Ints) -> None:
-    """Write into ``microbatch`` which result each send carries: of the op before it, if that has
-    not been sent.
-    """
+    """Set the microbatch of each send: that of the op before it, unless it has been sent."""
     place = np.searchsorted(sends, runs)
     sent = place < len(sends)
     microbatch[sends[place[sent]]] = microbatch[runs[sent]]
 
 
 def _redundant(kind: Ints, microbatch: Ints) -> NDArray[np.bool_]:
-    """Return which sends directly follow the op they send for, and which waits directly precede the
-    op they wait for.
+    """Return which sends directly follow, and which waits directly precede, the op they belong to.
 
-    Without them the op sends its result as it ends, and waits for its input itself.
+    Without these the op itself sends its result at its end, and waits for its input.
     """
     needless = np.zeros(len(kind), np.bool_)
     same = microbatch[1:] == microbatch[:-1]

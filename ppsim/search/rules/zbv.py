@@ -1,6 +1,4 @@
-"""ZB-V as its authors' heuristic orders it for given costs (Qi et al., arXiv 2401.10241, section
-6).
-"""
+"""ZB-V's order for given costs, by its authors' heuristic (arXiv 2401.10241, section 6)."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ from ppsim.search.rules.zbv_kernel import NEVER, PARTS, UNSET, VTables
 KINDS = tuple(map(int, (Kind.F, Kind.F, Kind.I, Kind.I, Kind.W, Kind.W)))
 # whether a type belongs to a device's second stage
 SECOND = (False, True, True, False, True, False)
-# Microbatches of a device that a process orders in CPython, their six ops eight times each, before
-# the compiled pass pays for its loading.
+# Microbatches of all devices that a process orders in CPython before it loads the compiled kernel.
 COMPILE_ORDERING_ABOVE = 2_500
 
 Orders = list[tuple[float, NDArray[np.int64]]]  # the longest bubble, and types of ops by device
@@ -34,29 +31,28 @@ Orders = list[tuple[float, NDArray[np.int64]]]  # the longest bubble, and types 
 def order_zb_v(
     costs: Costs, devices: int, microbatches: int, limit: float, known: Sequence[list[Packed]] = ()
 ) -> list[Packed]:
-    """Order the ops of every device: the best of four greedy passes, each repeated as long as its
-    bubble shrinks.
+    """Return every device's ops in the best order of four greedy passes.
 
-    Costs are of two stages per device, stage s on device s or 2P - 1 - s; the limit, of activations
-    of one stage that a device may hold, is at least 2P or 2M. Passes for equal times, orders
-    ``known`` to run within the limit and the passes' other orders are taken where neither span nor
-    makespan is longer. Where no pass comes to an order that can run, the order is that for equal
-    times.
+    Each pass is repeated as long as its bubble shrinks. Costs are of two stages per device, stage s
+    on device s or 2P - 1 - s. ``limit``, the memory cap in activations of one stage, is at least 2P
+    or 2M. A pass for equal times, an order of ``known`` (which run within the cap), or another of
+    the passes' orders replaces the best one if it has a shorter makespan and no longer span. If no
+    pass finds an order that can run, the order for equal times is returned.
     """
     large = machine_code_pays(kernel.order_greedily, microbatches * devices, COMPILE_ORDERING_ABOVE)
     shape = (devices, microbatches, float(limit), large and can_compile())
     found = [_orders_within(costs, *shape), equal_orders(*shape)]
-    # the first is empty where its passes contradict
-    own = min(found[0] or found[1], key=lambda each: each[0])
+    # the first is empty if no pass found an order that runs
+    best = min(found[0] or found[1], key=lambda each: each[0])
     others = [*known, *(queues_of(types) for _, types in itertools.chain(*found))]
     return take_fastest(
-        place("v", devices, 2 * devices), microbatches, queues_of(own[1]), others, costs
+        place("v", devices, 2 * devices), microbatches, queues_of(best[1]), others, costs
     )
 
 
-@lru_cache(maxsize=2)  # many costs are tried of one shape
+@lru_cache(maxsize=2)  # for many costs of one shape
 def equal_orders(devices: int, microbatches: int, limit: float, compiled: bool) -> Orders:
-    """List the orders for equal times, of devices that hold ``limit`` activations of one stage."""
+    """Return the orders for equal times, with a memory cap in activations of one stage."""
     equal = Costs(np.ones((4, 2 * devices)))
     return _orders_within(equal, devices, microbatches, limit, compiled)
 
@@ -64,8 +60,8 @@ def equal_orders(devices: int, microbatches: int, limit: float, compiled: bool) 
 def _orders_within(
     costs: Costs, devices: int, microbatches: int, limit: float, compiled: bool
 ) -> Orders:
-    """List the orders for costs, of devices that hold ``limit`` activations of one stage."""
-    # activations of one stage, given back by W
+    """Return the orders for costs, with a memory cap in activations of one stage."""
+    # one activation per F, freed by W
     held = np.repeat([1.0, 0.0, -1.0], 2)[:, None] * np.ones(devices)
     limits = np.full(devices, limit)
     return list(list_orders(costs, microbatches, limits, held, compiled=compiled))
@@ -79,16 +75,15 @@ def list_orders(
     *,
     compiled: bool,
 ) -> Iterator[tuple[float, NDArray[np.int64]]]:
-    """List the orders that the passes come to: the longest bubble, and the types of the ops, shape
-    (P, 6M).
+    """Yield the orders that the passes find: longest bubble, and types of ops, shape (P, 6M).
 
-    Costs are of two stages per device, stage s on device s or 2P - 1 - s; limits, shape (P,), of
-    activations held, of which an op of each type adds ``held``, shape (6, P). Machine code
-    (``compiled``) pays for large shapes.
+    Costs are of two stages per device, stage s on device s or 2P - 1 - s. ``limits``, shape (P,),
+    are memory caps in activations; ``held``, shape (6, P), is the change by each type of op.
+    ``compiled`` uses machine code, which pays for large shapes.
     """
     devices = len(limits)
     both = held[:2].sum(axis=0)
-    everything = limits >= microbatches * both  # a pass asks for the activations of P microbatches
+    everything = limits >= microbatches * both  # a pass needs the activations of P microbatches
     limits = np.where(everything, np.maximum(limits, devices * both), limits)
     time, latency = type_times(costs, devices)
     for fill_backward, fill_forward in product((True, False), repeat=2):
@@ -104,9 +99,7 @@ def list_orders(
 
 
 def type_times(costs: Costs, devices: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return durations by type and device, shape (6, P), and latencies by source and target, shape
-    (P, P).
-    """
+    """Return durations by type and device, shape (6, P), and latencies, shape (P, P)."""
     first, second = np.arange(devices), 2 * devices - 1 - np.arange(devices)
     rows = [
         costs.time[kind, second if late else first]
@@ -118,9 +111,7 @@ def type_times(costs: Costs, devices: int) -> tuple[NDArray[np.float64], NDArray
 
 
 def queues_of(types: NDArray[np.integer]) -> list[Packed]:
-    """Write rows of types, one per device, as queues; the k-th op of a type is that of microbatch
-    k.
-    """
+    """Return rows of types, one per device, as queues; the k-th op of a type has microbatch k."""
     queues = []
     for device, row in enumerate(types):
         queue = np.empty(len(row), np.int64)
@@ -160,7 +151,7 @@ def _tables(
 
 
 def _run(tables: VTables, fill_forward: bool, fill_backward: bool, compiled: bool) -> float:
-    """Run the pass, as machine code or in CPython over views of the same memory."""
+    """Run a pass, compiled or in CPython, and return its longest bubble."""
     if compiled:
         return float(call(kernel.order_greedily, tables, fill_forward, fill_backward, parts=PARTS))
     return float(kernel.order_greedily(view(tables), fill_forward, fill_backward))

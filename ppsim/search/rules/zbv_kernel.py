@@ -1,10 +1,10 @@
 """One greedy pass over a V placement of two stages per device: the heuristic of ZB-V's authors.
 
-Plain Python over flat columns, which numba compiles for large shapes. A microbatch goes over the
-devices four times: its forwards down and back, its backwards for the input down and back. These are
-the types 0 to 3 of ops; even ones get their input from the device before, odd ones from the device
-after. The backwards for the weights of types 2 and 3 are the types 4 and 5: W waits in a queue of
-each device until a bubble fits it, or until no bubble may grow further.
+Plain Python over flat columns, which numba compiles for large shapes. A microbatch passes the
+devices four times: its forwards down and back, its input backwards down and back. These are the op
+types 0 to 3; even types get their input from the device before, odd ones from the device after. The
+weight backwards of types 2 and 3 are types 4 and 5. A W waits in its device's queue until a bubble
+fits it, or until no bubble may grow further.
 """
 
 from __future__ import annotations
@@ -15,35 +15,36 @@ from ppsim.core.columns import Floats, Ints
 
 UNSET = -1.0
 NEVER = 1e308  # the bubble of an order that cannot run
-SLACK = 1e-9  # of sums of shares
+SLACK = 1e-9  # rounding of sums of activations
 
 
 class VTables(NamedTuple):
-    """All that the pass reads and writes; P devices, M microbatches."""
+    """Tables of a pass over P devices and M microbatches."""
 
     time: Floats  # shape (6 x P,), duration by type and device
     latency: Floats  # shape (P x P,), of a message by source and target
-    held: Floats  # shape (6 x P,), what an op adds to what its device holds, by type and device
-    limit: Floats  # shape (P,), the most that each device may hold
-    # shape (P,), the bubble of each device in the pass before; negative in the first
+    held: Floats  # shape (6 x P,), memory that an op adds, by type and device
+    limit: Floats  # shape (P,), memory cap of each device
+    # shape (P,), the bubble of each device in the previous pass; negative in the first pass
     approved: Floats
     # shape (4 x P x M,), the end of each F and I by type, device and microbatch; ``UNSET`` before
     # it ran
     end: Floats
-    now: Floats  # shape (P,), when each device is free
-    memory: Floats  # shape (P,), held by each device
-    bubble: Floats  # shape (P,), its idle time after its first op
-    # shape (1,), the longest bubble; ``NEVER`` once an op ran without its input or its room
+    now: Floats  # shape (P,), the time at which each device is free
+    memory: Floats  # shape (P,), memory of each device
+    bubble: Floats  # shape (P,), idle time of each device after its first op
+    # shape (1,), the longest bubble; ``NEVER`` once an op ran without its input or beyond a cap
     most: Floats
-    ran: Ints  # shape (6 x P,), ops of each type that ran
-    waiting: Ints  # shape (2 x M x P,), the type of the W of each I that ran, in the order of the I
+    ran: Ints  # shape (6 x P,), the number of ops that ran, by type and device
+    waiting: Ints  # shape (2 x M x P,), the type of the W of each I that ran, in order
     order: Ints  # shape (6 x M x P,), receives the type of each op of each device
-    length: Ints  # shape (P,), ops of each device that ran
+    length: Ints  # shape (P,), the number of ops of each device that ran
 
 
 def arrival(t: VTables, kind: int, device: int) -> float:
-    """Return when the input of a device's next op of type ``kind`` arrives: ``UNSET`` before it is
-    made.
+    """Return the arrival time of the input of a device's next op of type ``kind``.
+
+    ``UNSET`` if it has not been made yet.
     """
     P = len(t.now)
     source = device - 1 + 2 * (kind & 1)
@@ -54,7 +55,7 @@ def arrival(t: VTables, kind: int, device: int) -> float:
 
 
 def next_w(t: VTables, device: int) -> int:
-    """Return the type of the W that has waited longest on a device, 0 if none waits."""
+    """Return the type of the W that has waited longest on a device, 0 if none is waiting."""
     P = len(t.now)
     done = t.ran[4 * P + device] + t.ran[5 * P + device]
     if t.ran[2 * P + device] + t.ran[3 * P + device] == done:
@@ -63,8 +64,9 @@ def next_w(t: VTables, device: int) -> int:
 
 
 def run(t: VTables, kind: int, device: int) -> None:
-    """Run a device's next op of type ``kind``; no bubble is short enough where it has no input or
-    no room.
+    """Run a device's next op of type ``kind``.
+
+    Without its input, or beyond the cap, the pass fails: its longest bubble becomes ``NEVER``.
     """
     P = len(t.now)
     M = len(t.end) // (4 * P)
@@ -91,11 +93,10 @@ def run(t: VTables, kind: int, device: int) -> None:
 
 
 def run_after_w(t: VTables, kind: int, device: int, fill: bool, most_approved: float) -> None:
-    """Run an op, and first each W that fits before its input arrives; with ``fill`` one more where
-    a bubble would grow.
+    """Run an op, after each W that fits before its input arrives.
 
-    A bubble grows where it would be longer than all so far, and than those that the pass before
-    came to.
+    With ``fill`` one more W runs if the bubble would otherwise be longer than all bubbles of this
+    pass so far and of the previous pass.
     """
     P = len(t.now)
     if 0 <= device - 1 + 2 * (kind & 1) < P:
@@ -111,7 +112,7 @@ def run_after_w(t: VTables, kind: int, device: int, fill: bool, most_approved: f
 
 
 def warm_up(t: VTables) -> None:
-    """Run the forwards that come before the first backward of each device."""
+    """Run the forwards before the first backward of each device."""
     P = len(t.now)
     M = len(t.end) // (4 * P)
     for device in range(P):
@@ -142,9 +143,7 @@ def warm_up(t: VTables) -> None:
 
 
 def choose_backward(t: VTables, device: int) -> int:
-    """Choose the next I of a device: the one of its first stage where that can run, else of its
-    second.
-    """
+    """Return the type of a device's next I: of its first stage if that can run, else its second."""
     P = len(t.now)
     if t.ran[3 * P + device] >= t.ran[2 * P + device]:
         return 2
@@ -158,8 +157,9 @@ def choose_backward(t: VTables, device: int) -> int:
 
 
 def choose_forward(t: VTables, device: int) -> int:
-    """Choose the next F of a device: of its second stage where that can run, else of its first; -1
-    for none.
+    """Return the type of a device's next F: of its second stage if that can run, else its first.
+
+    -1 if neither can.
     """
     P = len(t.now)
     M = len(t.end) // (4 * P)
@@ -175,8 +175,8 @@ def choose_forward(t: VTables, device: int) -> int:
 def order_greedily(t: VTables, fill_forward: bool, fill_backward: bool) -> float:
     """Order all ops, an I and an F of each device in turn; return the longest bubble of a device.
 
-    ``fill_forward`` runs a W rather than let a bubble grow before an F, ``fill_backward`` before an
-    I of type 2.
+    With ``fill_forward`` a W runs before a bubble may grow in front of an F, with ``fill_backward``
+    in front of an I of type 2.
     """
     P = len(t.now)
     M = len(t.end) // (4 * P)

@@ -1,9 +1,9 @@
 """Chunks of a long prompt: sizes that take equal times, and the time to the first token.
 
-A chunk of x tokens behind a prefix of L takes t(L, x) = c + g L + b x + a (2 L x + x^2) on a stage:
-c for each chunk, g to read a token of the prefix, b for the products of a token, a for a pair of
-tokens that attend. Later chunks of one size take longer. Fewer chunks pay less c, more chunks fill
-the pipeline sooner.
+A chunk of x tokens after a prefix of L tokens takes t(L, x) = c + g L + b x + a (2 L x + x^2) on a
+stage: c per chunk, g to read a token of the prefix, b for the matrix products of a token, a for
+attention between two tokens. Later chunks of the same size take longer. Fewer chunks cost less c;
+more chunks fill the pipeline sooner.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from ppsim.core.law import Law
 
 Floats = NDArray[np.float64]
-MOST_CHUNKS = 256  # that a prompt is cut into where sizes are searched
+MOST_CHUNKS = 256  # of a prompt in the search for sizes
 MOST_SIZES = 4096  # fixed sizes that are tried
-HALVINGS = 50  # of the time that equal chunks take
+HALVINGS = 50  # bisection steps for the time of equal chunks
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,20 @@ class Cut:
 class Chunking:
     """The best chunks of a prompt, of equal times and of one size."""
 
-    equal_times: Cut  # sizes that take equal times, or one size where that is faster
-    fixed: Cut  # the best of one size
-    bound: float  # a time to the first token that no sizes beat
+    equal_times: Cut  # chunks that take equal times, or of one size if that is faster
+    fixed: Cut  # the best chunks of one size
+    bound: float  # a lower bound on the time to the first token, for all sizes
 
 
 @dataclass(frozen=True)
 class Pipeline:
     """The pipeline that chunks pass through."""
 
-    stages: tuple[float, ...]  # how many times as long as by the law each stage takes
+    stages: tuple[float, ...]  # factor of each stage on the law's times
     latency: float = 0.0  # of a message between two stages
 
     def time(self, times: Floats) -> float:
-        """Return when the last stage ends the last chunk, each stage running all chunks in
-        order.
-        """
+        """Return the time at which the last stage ends the last chunk."""
         ends = np.zeros(len(times))
         for number, factor in enumerate(self.stages):
             done = np.cumsum(factor * times)
@@ -60,14 +58,17 @@ class Pipeline:
 
 
 def cut_fixed(length: int, size: int) -> tuple[int, ...]:
-    """Cut a prompt into chunks of one size, the last one smaller."""
+    """Return the sizes of a prompt's chunks of one size, the last one smaller if need be."""
     whole, rest = divmod(length, size)
     return (size,) * whole + ((rest,) if rest else ())
 
 
 @lru_cache(maxsize=64)
 def find_chunking(length: int, page: int, law: Law, pipeline: Pipeline) -> Chunking:
-    """Return the best chunks of a prompt of ``length`` tokens; all but the last are whole pages."""
+    """Return the best chunks of a prompt of ``length`` tokens; all but the last are whole pages.
+
+    ``page`` is the number of tokens in a page.
+    """
     fixed = min(_cuts_of_one_size(length, page, law, pipeline), key=_rank)
     best = min([fixed, *_cuts_of_equal_times(length, page, law, pipeline, fixed.time)], key=_rank)
     return Chunking(best, fixed, _bound(length, page, law, pipeline))
@@ -90,9 +91,7 @@ def _cuts_of_one_size(length: int, page: int, law: Law, pipeline: Pipeline) -> I
 def _cuts_of_equal_times(
     length: int, page: int, law: Law, pipeline: Pipeline, known: float
 ) -> Iterator[Cut]:
-    """Yield the cut of each number of chunks whose longest chunk is shortest, as long as one may be
-    the best.
-    """
+    """Yield the cut with the shortest longest chunk, for each number of chunks that may win."""
     least, slowest = law.times([length])[0] - law.chunk, max(pipeline.stages)
     for chunks in range(1, min(MOST_CHUNKS, -(-length // page)) + 1):
         if slowest * (chunks * law.chunk + least) > known and chunks > 1:
@@ -103,8 +102,8 @@ def _cuts_of_equal_times(
 
 
 def cut_equal(length: int, page: int, law: Law, chunks: int) -> tuple[int, ...] | None:
-    """Return a cut into at most ``most`` chunks with the least time of the longest chunk; None if
-    pages are too large.
+    """Return at most ``chunks`` sizes with the least time of the longest; None if pages are too
+    large.
     """
     low, high = 0.0, float(law.times([length])[0]) + law.prefix * length
     found = None
@@ -121,9 +120,7 @@ def cut_equal(length: int, page: int, law: Law, chunks: int) -> tuple[int, ...] 
 def _cut_by_time(
     length: int, page: int, law: Law, time: float, most: int
 ) -> tuple[int, ...] | None:
-    """Cut a prompt into chunks that take at most a time each; None where that are more than
-    ``most`` chunks.
-    """
+    """Return sizes of at most ``most`` chunks that take at most ``time`` each, or None."""
     sizes, before = list[int](), 0
     while before < length:
         if len(sizes) == most:
@@ -140,12 +137,12 @@ def _cut_by_time(
 
 
 def _bound(length: int, page: int, law: Law, pipeline: Pipeline) -> float:
-    """Return a time that no chunks beat: of every number of them all their work, and the longest on
-    other stages.
+    """Return a lower bound on the time to the first token, for all sizes of chunks.
 
-    The work of n chunks is at least n c + b X + a X^2, and g for prefixes of at least k pages; the
-    longest takes an n-th of it at least. Stages are taken as fast as the fastest, or the slowest
-    alone runs all.
+    It is the least over the number n of chunks of their work on one stage, plus the longest chunk
+    on each other stage. The work is at least n c + b X + a X^2, plus g for prefixes that grow by at
+    least a page; the longest chunk takes at least an n-th of it. All stages are as fast as the
+    fastest, or the slowest runs all work.
     """
     chunks = np.arange(1, -(-length // page) + 1, dtype=np.float64)
     prefixes = page * chunks * (chunks - 1) / 2

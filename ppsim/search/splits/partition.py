@@ -1,9 +1,9 @@
 """The best split of layers over the stages of a schedule, with a proof or a bound.
 
-Up to a million splits are all bounded by cuts (:mod:`ppsim.search.splits.splits`) and timed in the
-order of their bounds, until none is left that could be better. Of more, an even one is improved
-layer by layer, guided by the cuts, and OR-tools' CP-SAT, where it is installed, finds the split
-whose bound by all cuts together is the least, until that is at least the best makespan found.
+If there are up to a million splits, all are bounded by cuts (:mod:`ppsim.search.splits.splits`) and
+simulated in the order of their bounds, until none can be better. Otherwise an even split is
+improved layer by layer, guided by the cuts. Then OR-tools' CP-SAT, if installed, finds the split
+with the least bound by all cuts, until that bound reaches the best makespan.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ppsim.search.splits.splits import (
 )
 
 MOST_LISTED = 1_000_000
-ROUNDING, TOLERANCE = 1e-9, 1e-6  # of equal makespans; of what the solver proves
-# Splits timed at once, at first and at most; cuts made of each batch; splits that the master gives
-# more cuts from.
+ROUNDING, TOLERANCE = 1e-9, 1e-6  # relative, of equal makespans; of the solver's bounds
+# Splits timed at once, at first and at most; cuts added after each batch.
 FEWEST, MOST, CUTS = 64, 4096, 4
 RUNNER_UPS = 5
-# in which searches that check the time end by themselves, and the first split is timed
+# seconds past the time limit until a search is interrupted; until the first split has been timed
 GRACE_S, FIRST_S = 0.5, 2.0
-MOST_NEAR = 10_000_000  # ops of all splits next to the best
-BATCH = 1 << 24  # entries of splits listed at once
-DUAL_STEPS, STALE = 40, 30  # STALE: splits timed without a gain
+MOST_NEAR = 10_000_000  # ops of all splits next to the best, up to which they are timed
+BATCH = 1 << 24  # numbers of layers in the splits listed at once
+DUAL_STEPS = 40  # steps that adjust the weights of cuts
+STALE = 30  # splits timed without a gain, after which a descent ends
 
 
 @dataclass(frozen=True)
@@ -48,26 +48,26 @@ class Partition:
     """The best split found."""
 
     best: tuple[Split, float]  # layers of each stage, and the makespan
-    runner_ups: tuple[tuple[Split, float], ...]  # the next ones found
-    ranked: bool  # whether no others are better than the runner-ups
-    status: str  # ``optimal``, where no split is better, or ``feasible``
-    bound: float  # a makespan that no split beats
-    simulated: int  # how many splits were simulated
+    runner_ups: tuple[tuple[Split, float], ...]  # the next best splits found
+    ranked: bool  # whether no other split is better than the runner-ups
+    status: str  # ``optimal`` if no split is better, else ``feasible``
+    bound: float  # a lower bound on the makespan of all splits
+    simulated: int  # the number of simulated splits
 
 
 def partition(
     problem: SplitProblem,  # the model and the schedule
     *,
-    # says whether a split is allowed, beyond the problem's own cap; asked of good splits only
+    # a further condition on splits, in addition to the problem's cap; called for good splits only
     accepts: Callable[[Split], bool] | None = None,
     time_limit: float = 60.0,  # seconds after which the best so far is returned
     # called with the best makespan so far, the bound and the number of splits timed
     report: Report = lambda best, bound, timed: None,
 ) -> Partition | None:
-    """Find the split with the least makespan.
+    """Return the split with the least makespan.
 
     Returns:
-        The best split, after Ctrl-C too; None where no split was found that is allowed.
+        The best split found, also after Ctrl-C; None if no allowed split was found.
 
     Raises:
         TimeOver: the time ended before any split was timed.
@@ -91,7 +91,7 @@ def partition(
     if not found:
         return None
     least = found[0][1]
-    if problem.n_splits <= MOST_LISTED:  # of the splits that are left, which may all be slower
+    if problem.n_splits <= MOST_LISTED:  # a bound on the remaining splits, which may be slower
         search.bound = min(search.bound, least)
     limited = limit_bound(search.bound, least, TOLERANCE)
     proved = limited >= least * (1 - TOLERANCE)
@@ -107,7 +107,7 @@ def partition(
 
 
 def _list_all(search: SplitSearch) -> None:
-    """Time all splits that could be the best, by rising bound, even ones first."""
+    """Time the splits in the order of their bounds, even ones first, until none can be better."""
     problem = search.problem
     ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least_layers)
     if np.isfinite(problem.cap):
@@ -134,7 +134,7 @@ def _list_all(search: SplitSearch) -> None:
 
 
 def _unevenness(problem: SplitProblem, ends: Ends) -> Floats:
-    """Return numbers too small to count that rank even splits first, shape (splits,)."""
+    """Return negligible numbers that rank even splits first, shape (splits,)."""
     until, total = problem.first_weights, np.zeros(ends.shape[1])
     before: NDArray[np.float64] | float = 0.0
     for end in [*ends, np.full(ends.shape[1], problem.n_layers)]:
@@ -144,9 +144,7 @@ def _unevenness(problem: SplitProblem, ends: Ends) -> Floats:
 
 
 def _improve(search: SplitSearch) -> None:
-    """Improve an even split layer by layer, then bound all splits by the paths found and by the
-    solver.
-    """
+    """Improve an even split layer by layer, then bound all splits by cuts and by the solver."""
     problem = search.problem
     search.cuts = list(problem.work_cuts)
     search.bound = problem.best_of(mean_cut(search.cuts, np.ones(len(search.cuts))))[0]
@@ -163,9 +161,7 @@ def _improve(search: SplitSearch) -> None:
 
 
 def _starts(problem: SplitProblem) -> Iterator[Ends]:
-    """Yield splits to start from: as even as possible in layers, and in weights with the other
-    content of stages.
-    """
+    """Yield splits to start from: even in layers, and even in time with stages' other content."""
     S, N = problem.schedule.n_stages, problem.n_layers
     yield _keep_least_layers(problem, np.round(np.arange(1, S) * N / S).astype(np.int64))
     work = np.maximum(problem.rate.time[:2].sum(axis=0), 1e-300)
@@ -182,7 +178,7 @@ def _starts(problem: SplitProblem) -> Iterator[Ends]:
 
 
 def _keep_least_layers(problem: SplitProblem, ends: NDArray[np.int64]) -> Ends:
-    """Move ends so that each stage has the fewest layers allowed."""
+    """Return ends moved so that each stage has at least the fewest layers allowed."""
     S, N, least = problem.schedule.n_stages, problem.n_layers, problem.least_layers
     stage = np.arange(1, S)
     ends = np.maximum.accumulate(np.maximum(ends - least * stage, 0)) + least * stage
@@ -190,11 +186,10 @@ def _keep_least_layers(problem: SplitProblem, ends: NDArray[np.int64]) -> Ends:
 
 
 def _descend(search: SplitSearch, ends: Ends) -> None:
-    """Move one layer at a time to the split with the least cuts, and add the cut of a split with no
-    better neighbour.
+    """Move one layer at a time to the split with the least bound by cuts, time it and add its cut.
 
-    Ends at a split that is timed already, so that no move of one layer is faster, or where new cuts
-    gain nothing.
+    Repeat from there. The descent ends at a split that has been timed already, so that no move of
+    one layer is faster, or after ``STALE`` splits without a gain.
     """
     timed, best, stale = set[bytes](), np.inf, 0
     while not search.is_over and stale < STALE:
@@ -209,21 +204,22 @@ def _descend(search: SplitSearch, ends: Ends) -> None:
 
 
 def _least_near(search: SplitSearch, ends: Ends) -> Ends:
-    """Move one layer from a stage to another as long as the cuts say less, or less is held than the
-    cap allows.
+    """Move one layer at a time as long as it lowers the excess over the cap, or else the bound.
+
+    Return the ends of the last split.
     """
     problem, here = search.problem, (np.inf, np.inf)
     rates = np.stack([cut.rate for cut in search.cuts])
     constants = np.array([cut.constant for cut in search.cuts])
     while not search.is_over:
-        said = _cuts_of_climbs(problem, ends, rates, constants)
-        over = _excess_of_climbs(problem, ends, len(said))
+        bounds = _cuts_of_climbs(problem, ends, rates, constants)
+        over = _excess_of_climbs(problem, ends, len(bounds))
         good = np.flatnonzero(over == over.min())
-        good = good[said[good] <= said[good].min() * (1 + ROUNDING)][: _batch(problem)]
+        good = good[bounds[good] <= bounds[good].min() * (1 + ROUNDING)][: _batch(problem)]
         near = climbs_from(problem, ends, good)
         most_even = int(_unevenness(problem, near).argmin())
         best = int(good[most_even])
-        there = (float(over[best]), float(said[best]))
+        there = (float(over[best]), float(bounds[best]))
         if there[0] >= here[0] and there[1] >= here[1] * (1 - ROUNDING):
             return ends
         here, ends = there, near[:, most_even]
@@ -231,8 +227,9 @@ def _least_near(search: SplitSearch, ends: Ends) -> Ends:
 
 
 def _cuts_of_climbs(problem: SplitProblem, ends: Ends, rates: Floats, constants: Floats) -> Floats:
-    """Return the largest cut of each split of :func:`climbs_from`, from the change by moving a
-    layer over each end.
+    """Return the bound by all cuts of each split of :func:`climbs_from`.
+
+    It is computed from the changes when a layer moves over each end.
     """
     layers = np.array(layers_in(ends, problem.n_layers))
     now = rates @ problem.weigh(ends[:, None])[:, 0] + constants
@@ -244,18 +241,19 @@ def _cuts_of_climbs(problem: SplitProblem, ends: Ends, rates: Floats, constants:
         np.flatnonzero(layers > problem.least_layers)[:, None],
         np.arange(len(layers))[None],
     )
-    said = np.full((len(source), len(layers)), -np.inf)
+    bounds = np.full((len(source), len(layers)), -np.inf)
     for before, later, sooner in zip(now, down, up, strict=True):
         moves = np.where(
             source <= target, later[target] - later[source], sooner[source] - sooner[target]
         )
-        np.maximum(said, before + moves, out=said)
-    return said.ravel()
+        np.maximum(bounds, before + moves, out=bounds)
+    return bounds.ravel()
 
 
 def _excess_of_climbs(problem: SplitProblem, ends: Ends, count: int) -> Floats:
-    """Return each split's memory above the cap, over :func:`climbs_from`; built in batches, which
-    fit in memory.
+    """Return by how much each split of :func:`climbs_from` exceeds the memory cap.
+
+    Splits are listed in batches to limit ppsim's own memory.
     """
     if not np.isfinite(problem.cap):
         return np.zeros(count)
@@ -268,14 +266,12 @@ def _excess_of_climbs(problem: SplitProblem, ends: Ends, count: int) -> Floats:
 
 
 def _batch(problem: SplitProblem) -> int:
-    """Return the number of splits to list at once."""
+    """Return the number of splits in a batch."""
     return max(1, BATCH // problem.schedule.n_stages)
 
 
 def _time_near_best(search: SplitSearch) -> None:
-    """Time the splits that differ from the best by one layer, so that the runner-ups are among
-    them.
-    """
+    """Time the splits that differ from the best by one layer, to find the runner-ups."""
     problem, found = search.problem, search.best(1)
     if not found or len(problem.schedule) * problem.schedule.n_stages**2 > MOST_NEAR:
         return
@@ -286,11 +282,10 @@ def _time_near_best(search: SplitSearch) -> None:
 
 
 def climbs_from(problem: SplitProblem, ends: Ends, which: NDArray[np.int64] | None = None) -> Ends:
-    """Return the splits with one layer more on a stage and one fewer on another, shape (stages - 1,
-    sources x stages).
+    """Return the splits that move one layer between two stages, (stages - 1, sources x stages).
 
-    The stages between keep their number. A layer that moves to its own stage leaves the split as it
-    is. Only the columns ``which`` of them are listed, where given.
+    Stages in between keep their number of layers. A move to the same stage gives the same split.
+    ``which`` selects columns, by default all.
     """
     layers = np.array(layers_in(ends, problem.n_layers))
     sources = np.flatnonzero(layers > problem.least_layers)
@@ -309,18 +304,18 @@ def climbs_from(problem: SplitProblem, ends: Ends, which: NDArray[np.int64] | No
 
 
 def bound_by_weights(search: SplitSearch, steps: int, *, adds: bool = True) -> list[Cut]:
-    """Raise the bound by means of the cuts, each mean minimized over all splits; cuts that say most
-    gain weight.
+    """Raise the bound with weighted means of cuts, and return the cuts that were added.
 
-    Returns the cuts added on the way, which are of bad splits: many of them would slow the solver.
+    Each mean is minimized over all splits; then the cuts that are largest there gain weight. The
+    cuts returned belong to bad splits; many of them would slow the solver down.
     """
     problem, cuts = search.problem, list(search.cuts)
     weight = np.ones(len(cuts))
     for _ in range(steps):
         if search.is_over:
             break
-        said, ends = problem.best_of(mean_cut(cuts, weight))
-        search.bound = max(search.bound, said)
+        least, ends = problem.best_of(mean_cut(cuts, weight))
+        search.bound = max(search.bound, least)
         if adds:
             cuts.append(problem.cut_at(ends))
             weight = np.append(weight, weight.mean())
@@ -332,7 +327,7 @@ def bound_by_weights(search: SplitSearch, steps: int, *, adds: bool = True) -> l
 
 
 def mean_cut(cuts: Sequence[Cut], weight: Floats) -> Cut:
-    """Take the mean of cuts, which is a cut as well."""
+    """Return the weighted mean of cuts, which is a cut as well."""
     share = weight / weight.sum()
     rates, constants = (
         np.stack([cut.rate for cut in cuts]),

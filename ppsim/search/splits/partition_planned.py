@@ -1,6 +1,4 @@
-"""The best split if the order depends on the costs: each split is planned again, and bounded for
-any order.
-"""
+"""The best split for schedules whose order depends on costs: each split gets its own order."""
 
 from __future__ import annotations
 
@@ -30,27 +28,29 @@ from ppsim.search.splits.partition_solver import list_by_cuts
 from ppsim.search.splits.split_search import Report, Split, SplitSearch, rank_splits
 from ppsim.search.splits.splits import Cut, SplitProblem, layers_in, list_ends, shortest_ops
 
-MEANS = 40  # means of cuts that bound all splits
+MEANS = 40  # steps that raise the bound with means of cuts
 
 
 def partition_planned(
-    problem: SplitProblem,  # with the queues of any plan; its cap does not count
-    time_split: Callable[[Split], float],  # plans and times a split; infinity where it does not fit
-    price: Callable[[Split], Costs],  # makes the costs of a split
+    problem: SplitProblem,  # with the queues of any order; its cap is ignored
+    # orders and times a split; infinity if it does not fit
+    time_split: Callable[[Split], float],
+    price: Callable[[Split], Costs],  # returns the costs of a split
     starts: Sequence[Split],  # splits to start from
     *,
     time_limit: float = 60.0,  # seconds after which the best so far is returned
     # called with the best makespan so far, the bound and the number of splits timed
     report: Report = lambda best, bound, timed: None,
 ) -> Partition | None:
-    """Return the split with the least makespan, each with the order planned for it.
+    """Return the split with the least makespan, each split in the order made for it.
 
-    The best of ``starts`` is improved layer by layer. Then up to a million splits are taken in the
-    order of their devices' work, and planned unless a lower bound for any order leaves no gain; of
-    more, the splits for which OR-tools' CP-SAT, where it is installed, proves the least such bound.
+    The best of ``starts`` is improved layer by layer. Then all splits are visited in the order of
+    their devices' work, if there are up to a million; otherwise those that OR-tools' CP-SAT, if
+    installed, finds by rising bound. A split is timed unless its lower bound for any order shows
+    that it cannot be better.
 
     Returns:
-        The best split, after Ctrl-C too; None where no split was found that fits.
+        The best split found, also after Ctrl-C; None if no split that fits was found.
 
     Raises:
         TimeOver: the time ended before any split was timed.
@@ -109,7 +109,7 @@ def partition_planned(
 def _climb(
     problem: SplitProblem, take: Callable[[Split], float], start: Split, until: float
 ) -> None:
-    """Move one layer at a time as long as that is faster."""
+    """Time splits, moving one layer at a time as long as it is faster."""
     here = start
     while time.monotonic() < until:
         there, ends = here, np.cumsum(here[:-1]).astype(np.int16)
@@ -125,11 +125,10 @@ def _climb(
 
 
 def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
-    """Return each device's work in any order of its ops: the forwards before its first op, then all
-    its work.
+    """Return cuts that are valid for any order: forwards before a device's first op, then its work.
 
-    Where backwards are split, also its F and I alone, with the I that follow its last and the W
-    after those.
+    If backwards are split, there is a second cut per device: the forwards before, its F and I, and
+    then the I on lower stages and the last W.
     """
     schedule, cuts = problem.schedule, problem.work_cuts
     if schedule.placement.n_replicas > 1:
@@ -147,23 +146,23 @@ def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
         constant = before[0][:low].sum() + forth[:low].sum()
         found.append(Cut(cut.rate + head, float(cut.constant + constant)))
         if splits:
-            own = np.flatnonzero(
+            ops = np.flatnonzero(
                 (schedule.device == device) & ((kinds == Kind.F) | (kinds == Kind.I))
             )
-            rate = np.bincount(schedule.stage[own], problem.linear[1][own], len(home)).astype(
+            rate = np.bincount(schedule.stage[ops], problem.linear[1][ops], len(home)).astype(
                 np.float64
             )
             tail = np.where(np.arange(len(home)) < low, after[1], 0.0)
             tail[0] += last[1]
             constant += (
-                problem.linear[0][own].sum() + after[0][:low].sum() + back[:low].sum() + last[0]
+                problem.linear[0][ops].sum() + after[0][:low].sum() + back[:low].sum() + last[0]
             )
             found.append(Cut(rate + head + tail, float(constant)))
     return found
 
 
 def _splits_by_cut(problem: SplitProblem, cuts: list[Cut]) -> Iterator[tuple[Split, float]]:
-    """Yield all splits with their largest cut, the smallest first."""
+    """Yield all splits with their bound by cuts, the smallest bound first."""
     ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least_layers)
     least = np.zeros(ends.shape[1])
     for cut in cuts:

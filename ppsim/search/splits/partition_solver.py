@@ -1,10 +1,9 @@
-"""The master problem of a partition: the split with the smallest bound over all cuts, by OR-tools'
-CP-SAT.
+"""The master problem of a partition: the split with the least bound by all cuts, by CP-SAT.
 
-CP-SAT counts in integers. Times that are whole multiples of a step, as decimals are, are counted in
-it; others are rounded down to fine steps, and the most that rounding may add is subtracted, so that
-proofs hold for the times as given. Rounding takes less than a millionth, to which a split is
-proved.
+CP-SAT (of OR-tools) counts in integers. Times that are multiples of a common step, such as
+decimals, are counted in it. Others are rounded down to fine steps, and the largest rounding error
+is subtracted, so that bounds are valid for the given times. The error is less than a millionth, the
+tolerance to which a split is proved.
 """
 
 from __future__ import annotations
@@ -20,24 +19,21 @@ from ppsim.base.interruptible import run_interruptibly
 from ppsim.search.splits.split_search import Split, SplitSearch
 from ppsim.search.splits.splits import Cut, Floats, SplitProblem
 
-# Steps of all weights together (of equal ones, the layers themselves), of the largest rate; the
+# Steps of the sum of all weights (unless layers are equal), steps of the largest rate, and the
 # largest sum allowed.
 WEIGHT_STEPS, RATE_STEPS, MOST = 1 << 28, 1 << 28, 1 << 60
-MOST_DIGITS = 6  # of times that are counted as they are
+MOST_DIGITS = 6  # decimal places of times that are exact
 TOLERANCE = 1e-6
 LEAST_S = 0.05
-MORE = 3  # spare cuts for each split of the master
+MORE = 3  # spare cuts added for each split of the master
 ALONE = 10.0  # CP-SAT's units of work, about a second each
 
 
 def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
-    """Solve the master, time its split, add the cut of that split, and repeat until the bound is
-    the best makespan.
+    """Solve the master problem, time its split, add its cut; repeat until the bound is attained.
 
-    The ``spare`` cuts with the largest bounds on the master's split are added, if they exceed the
-    master's.
-
-    Without OR-tools nothing is done: the bound stays as it was.
+    ``spare`` cuts that bound the master's split by more than the master are added, the largest
+    first. Without OR-tools the search is left as it is.
     """
     try:
         from ortools.sat.python import cp_model
@@ -68,7 +64,7 @@ def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
 def list_by_cuts(search: SplitSearch) -> Iterator[tuple[Split, float]]:
     """Yield splits by rising bound, each with a bound on all that follow; none without OR-tools.
 
-    Each takes a quarter of the time at most.
+    Finding one takes at most a quarter of the search's time.
     """
     try:
         from ortools.sat.python import cp_model
@@ -86,8 +82,9 @@ def list_by_cuts(search: SplitSearch) -> Iterator[tuple[Split, float]]:
 def _solve_master(
     cp_model: Any, search: SplitSearch, refused: list[Split], left: float
 ) -> tuple[Split, float] | None:
-    """Find the split with the least of the cuts' maxima, and that maximum; None without an answer
-    in time.
+    """Return the split with the least bound by all cuts, and that bound; None if time runs out.
+
+    It is none of the ``refused`` splits.
     """
     problem, found = search.problem, search.best(1)
     S, N = problem.schedule.n_stages, problem.n_layers
@@ -127,7 +124,7 @@ def _solve_master(
     for variable, count in zip(layers, found[0][0] if found else (), strict=False):
         model.add_hint(variable, count)
     solver, until = cp_model.CpSolver(), time.monotonic() + left
-    # One worker gives the same split each time; all cores, only what it cannot prove soon.
+    # One worker is deterministic; all cores run only if it does not prove the split soon.
     status = _run(solver, model, left, 1, ALONE)
     if (
         status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
@@ -143,8 +140,9 @@ def _solve_master(
 
 
 def _run(solver: Any, model: Any, left: float, workers: int, units: float) -> Any:
-    """Run the solver within a time, a number of threads (0 for all cores) and an amount of work;
-    return the status.
+    """Run the solver for ``left`` seconds and ``units`` of work at most; return its status.
+
+    ``workers`` is the number of threads, 0 for all cores.
     """
     solver.parameters.max_time_in_seconds, solver.parameters.catch_sigint_signal = left, False
     solver.parameters.num_workers, solver.parameters.max_deterministic_time = workers, units
@@ -152,7 +150,7 @@ def _run(solver: Any, model: Any, left: float, workers: int, units: float) -> An
 
 
 def _find_step(values: Floats) -> float | None:
-    """Return a step that divides all values up to rounding; None if it would be too fine."""
+    """Return a step of which all values are multiples up to rounding; None if it is too fine."""
     for power in range(MOST_DIGITS):
         for part in (1, 2, 3, 6):
             steps = values * (part * 10**power)
@@ -162,7 +160,7 @@ def _find_step(values: Floats) -> float | None:
 
 
 def _limit_states(model: Any, problem: SplitProblem, layers: list[Any]) -> None:
-    """Limit every state of a device to the cap."""
+    """Limit the memory of every state of a device to the cap."""
     amounts = dict[tuple[int, int], Any]()
     for part, stage in np.argwhere(problem.held.any(axis=0)).tolist():
         if problem.sizes is None:
@@ -182,9 +180,7 @@ def _limit_states(model: Any, problem: SplitProblem, layers: list[Any]) -> None:
 
 
 def _weights(model: Any, problem: SplitProblem, layers: list[Any]) -> tuple[list[Any], float, int]:
-    """Write the weight of each stage in steps, with the weight of a step and by how many steps it
-    may be too many.
-    """
+    """Return each stage's weight in steps, the weight of a step, and its rounding error."""
     S, N = problem.schedule.n_stages, problem.n_layers
     if np.ptp(problem.weights) == 0:
         return layers, max(float(problem.weights[0]), 1e-300), 0

@@ -1,8 +1,6 @@
-"""The best split of layers for a pipeline that serves: most tokens in the fullest stage, or the
-shortest stage.
+"""The best split of layers for serving: most tokens in the fullest stage, or shortest period.
 
-A stage holds layers that follow each other, so that the tokens and the time of a range of layers
-are sums, and a split is found exactly by dynamic programming over the stages.
+Stages have consecutive layers, so dynamic programming over the stages finds the split exactly.
 """
 
 from __future__ import annotations
@@ -13,13 +11,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-# shape (stages, N + 1, N + 1): of layers a to b on a stage, b not included
+# shape (stages, N + 1, N + 1): a value of layers a to b - 1 on each stage
 Ranges = NDArray[np.float64]
 SAME = 1e-9
 
 
 def largest_minimum(values: Ranges) -> float:
-    """Return the largest value that all stages of some split reach, each with a range of layers."""
+    """Return the largest value that all stages of some split reach."""
     return _best_over_stages(values, np.minimum, np.max)
 
 
@@ -31,7 +29,7 @@ def smallest_maximum(values: Ranges) -> float:
 def _best_over_stages(
     values: Ranges, join: np.ufunc, choose: Callable[..., NDArray[np.float64]]
 ) -> float:
-    """Carry the best value of every number of layers from stage to stage."""
+    """Return the best value over all splits: ``join`` combines stages, ``choose`` splits."""
     best = values[0, 0]
     for stage in values[1:]:
         best = choose(join(best[:, None], stage), axis=0)
@@ -39,9 +37,7 @@ def _best_over_stages(
 
 
 def most_even_split(times: Ranges, allowed: NDArray[np.bool_]) -> tuple[int, ...] | None:
-    """Return the layers of each stage with the least sum of squared times, from allowed ranges;
-    None if there are none.
-    """
+    """Return the split of allowed ranges with the least sum of squared times; None if none."""
     costs = np.where(allowed, times**2, np.inf)
     best, chosen = costs[0, 0], []
     for stage in costs[1:]:
@@ -59,14 +55,13 @@ def most_even_split(times: Ranges, allowed: NDArray[np.bool_]) -> tuple[int, ...
 
 
 def split_for(tokens: Ranges, times: Ranges, by: str) -> tuple[int, ...] | None:
-    """Return the best split by ``tokens``, then the longest stage, or the other way round by
-    ``period``.
+    """Return the best split by ``tokens``, then by period, or the other way round by ``period``.
 
-    Of equal ones the most even; None where no split is possible.
+    Among equal splits the most even one; None if no split is possible.
     """
     allowed = np.isfinite(times) & (tokens > -np.inf)
-    for what in ("tokens", "period") if by == "tokens" else ("period", "tokens"):
-        if what == "tokens":
+    for goal in ("tokens", "period") if by == "tokens" else ("period", "tokens"):
+        if goal == "tokens":
             least = largest_minimum(np.where(allowed, tokens, -np.inf))
             if least == -np.inf:
                 return None

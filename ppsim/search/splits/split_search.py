@@ -16,7 +16,7 @@ Report = Callable[[float, float, int], None]
 
 @dataclass
 class SplitSearch:
-    """The state of a search: the splits timed so far, their cuts and the bound."""
+    """The state of a search: timed splits, their cuts, and the bound."""
 
     problem: SplitProblem
     accepts: Callable[[Split], bool] | None
@@ -34,16 +34,14 @@ class SplitSearch:
         return time.monotonic() > self.deadline
 
     def time_all(self, ends: Ends) -> Floats:
-        """Time splits, keep them, and return their makespans."""
+        """Time splits and store their makespans; return these."""
         makespans = self.problem.makespans(ends)
         for column, makespan in zip(ends.T, makespans.tolist(), strict=True):
             self.makespans[layers_in(column, self.problem.n_layers)] = makespan
         return makespans
 
     def evaluate(self, ends: Ends) -> float:
-        """Time one split, keep its cut, and the split itself if it fits the problem's cap; return
-        its makespan.
-        """
+        """Time one split, store its cut and, if it fits the cap, its makespan; return this."""
         problem, cut = self.problem, self.problem.cut_at(ends)
         self.cuts.append(cut)
         makespan = float(cut.rate @ problem.weigh(ends[:, None])[:, 0] + cut.constant)
@@ -52,7 +50,7 @@ class SplitSearch:
         return makespan
 
     def fits(self, split: Split) -> bool:
-        """Return whether the caller accepts a split; asked once per split."""
+        """Return True if the caller accepts a split; the answer is cached."""
         if self.accepts is None:
             return True
         if split not in self.accepted:
@@ -60,10 +58,10 @@ class SplitSearch:
         return self.accepted[split]
 
     def best(self, count: int, most: float = np.inf) -> list[tuple[Split, float]]:
-        """Return the best accepted splits with a makespan of at most ``most``; among equal ones the
-        most even first.
+        """Return the ``count`` best accepted splits with a makespan of at most ``most``.
 
-        Once the time is up, of those that the caller was asked about.
+        Among equal splits the most even comes first. Once the time is up, only splits that have
+        been accepted before count.
         """
         result = list[tuple[Split, float]]()
         for split, makespan in rank_splits(
@@ -84,7 +82,7 @@ class SplitSearch:
 def rank_splits(
     problem: SplitProblem, found: Iterable[tuple[Split, float]]
 ) -> list[tuple[Split, float]]:
-    """Sort splits by makespan; among splits that differ by rounding only, the most even first."""
+    """Return splits sorted by makespan, the most even first if they differ by rounding only."""
     unit = max(problem.first_weights[-1], 1e-300)
     return sorted(
         found,

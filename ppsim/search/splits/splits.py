@@ -1,10 +1,9 @@
-"""Splits of a model's layers over the stages of a schedule: their makespans, and bounds that hold
-for all of them.
+"""Splits of a model's layers over the stages of a schedule: makespans, and bounds by cuts.
 
-In given queues an op's time is a constant plus a rate times the weight of its stage's layers. A
-makespan is the longest of all paths through the ops, so each path is a linear function of the
-weights that no makespan falls below: a *cut*. The critical path of one split bounds every other
-split, too.
+In given queues an op's time is a constant plus a rate times the weight of its stage's layers. The
+makespan is the length of the longest path through the ops. So the length of any path, a linear
+function of the weights, is a lower bound on it: a *cut*. The critical path of one split bounds all
+other splits too.
 """
 
 from __future__ import annotations
@@ -27,13 +26,14 @@ from ppsim.engine.simple.longest_path import simulate
 Floats = NDArray[np.float64]
 Ends = NDArray[np.int16]
 MOST_LAYERS, MOST_COMPARED = 10_000, 2_000
-# ops above which splits are timed one by one: in batches each level of ops takes a step of Python
+# ops above which splits are timed one by one; a batch takes a step of Python per level of ops
 LARGE = 150_000
 
 
 class Cut(NamedTuple):
-    """A bound on every split: makespan >= ``rate`` x weight of each stage + ``constant``; rate has
-    shape (stages,).
+    """A bound on every split: makespan >= sum of ``rate`` x weight of stages + ``constant``.
+
+    ``rate`` has shape (stages,).
     """
 
     rate: Floats
@@ -43,24 +43,23 @@ class Cut(NamedTuple):
 class Sizes(NamedTuple):
     """Memory of stages by their number of layers, integers of shape (stages, layers + 1) each."""
 
-    weights: NDArray[np.int64]  # weights and the like
-    until_i: NDArray[np.int64]  # of each microbatch from its F, or R, to its B or I
-    until_w: NDArray[np.int64]  # of each microbatch from its I to its W
+    weights: NDArray[np.int64]  # static memory, such as weights
+    until_i: NDArray[np.int64]  # memory of a microbatch from its F, or R, to its B or I
+    until_w: NDArray[np.int64]  # memory of a microbatch from its I to its W
 
 
 @dataclass(frozen=True)
 class SplitProblem:
     """A model to split over a schedule, and its constraints."""
 
-    schedule: Schedule  # the queues, whatever the split
+    schedule: Schedule  # the queues of every split
     base: Costs  # costs of stages without layers: embedding, head, MTP layers, fixed costs of ops
     # the costs that a layer of weight 1 adds to its stage; factors and speeds as in ``base``
     rate: Costs
     weights: Floats  # shape (layers,), the weight of each layer in model order
     least_layers: int = 0  # fewest layers of a stage
-    cap: float = math.inf  # the most that a device may hold, or infinity
-    # the least memory of stages, in the unit of ``cap``; None counts the activations of their
-    # layers
+    cap: float = math.inf  # memory cap of a device
+    # the least memory of stages, in the unit of ``cap``; None to count activations of layers
     sizes: Sizes | None = None
 
     def __post_init__(self) -> None:
@@ -68,18 +67,18 @@ class SplitProblem:
 
     @property
     def n_layers(self) -> int:
-        """Layers to split, N."""
+        """The number of layers to split, N."""
         return len(self.weights)
 
     @property
     def n_splits(self) -> int:
-        """Contiguous splits of the layers, whatever the cap."""
+        """The number of splits of the layers, ignoring the cap."""
         S, free = self.schedule.n_stages, self.n_layers - self.least_layers * self.schedule.n_stages
         return math.comb(free + S - 1, S - 1) if free >= 0 else 0
 
     @cached_property
     def first_weights(self) -> Floats:
-        """Shape (layers + 1,): the weight of the first layers."""
+        """Shape (layers + 1,): the weight of the first n layers."""
         return np.concatenate([[0.0], np.cumsum(self.weights)])
 
     @cached_property
@@ -89,28 +88,25 @@ class SplitProblem:
 
     @cached_property
     def linear(self) -> tuple[Floats, Floats]:
-        """Constant and rate of each op's own time, each of shape (ops,); a pair takes the sum of
-        its two ops.
-        """
+        """Constant and rate of each op's time, shape (ops,) each; a pair's time is a sum."""
         return _own_times(self.schedule, self.base), _own_times(self.schedule, self.rate)
 
     @cached_property
     def work_cuts(self) -> list[Cut]:
-        """Each device's work, as cuts that hold for any order of the ops."""
+        """Each device's work, as cuts that are valid for any order of the ops."""
         (constant, rate), cuts = self.linear, list[Cut]()
         for device in range(self.schedule.n_devices):
-            own = self.schedule.queue(device)
-            work = np.bincount(self.schedule.stage[own], rate[own], self.schedule.n_stages)
-            cuts.append(Cut(work.astype(np.float64), float(constant[own].sum())))
+            queue = self.schedule.queue(device)
+            work = np.bincount(self.schedule.stage[queue], rate[queue], self.schedule.n_stages)
+            cuts.append(Cut(work.astype(np.float64), float(constant[queue].sum())))
         return cuts
 
     @cached_property
     def held(self) -> NDArray[np.int64]:
-        """Possible contents of a device at one time, shape (states, 3, stages): a count for each
-        part of :class:`Sizes`.
+        """Possible contents of a device at one time, shape (states, 3, stages).
 
-        Smaller states are left out. The microbatches that wait for W count as in flight where they
-        hold as much.
+        They are counts for each part of :class:`Sizes`. States that a larger one includes are left
+        out. Microbatches that wait for W count as in flight if they hold as much.
         """
         held = _held_states(
             self.schedule,
@@ -121,7 +117,7 @@ class SplitProblem:
         return held
 
     def costs_at(self, weights: Floats) -> Costs:
-        """Make the costs of stages of these weights, shape (stages,)."""
+        """Return the costs of stages with these weights, shape (stages,)."""
         time = self.base.time + self.rate.time * weights
         pair = (
             None
@@ -131,16 +127,15 @@ class SplitProblem:
         return replace(self.base, time=time, pair=pair)
 
     def weigh(self, ends: Ends) -> Floats:
-        """Sum the weight of each stage, shape (stages, splits), from ``ends``, shape (stages - 1,
-        splits).
+        """Return the weight of each stage, shape (stages, splits).
+
+        ``ends``, shape (stages - 1, splits), are the layers at which stages end.
         """
         until = self.first_weights
         return np.diff(until[ends], axis=0, prepend=0.0, append=until[-1])
 
     def peaks(self, ends: Ends) -> NDArray[np.int64]:
-        """Return the most that any device holds at least, in the unit of the cap, shape
-        (splits,).
-        """
+        """Return a lower bound on the largest peak of any device, in the cap's unit; (splits,)."""
         layers = np.diff(ends.astype(np.int64), axis=0, prepend=0, append=self.n_layers)
         peak = np.zeros(layers.shape[1], np.int64)
         for state in self.held:
@@ -156,9 +151,7 @@ class SplitProblem:
         return peak
 
     def makespans(self, ends: Ends) -> Floats:
-        """Time every split, shape (splits,), by the batch simulator on all cores where that is
-        sooner.
-        """
+        """Return the makespan of every split, shape (splits,), by the faster simulator."""
         if len(self.schedule) > LARGE:
             every = (
                 simulate(self.schedule, self.costs_at(weight)) for weight in self.weigh(ends).T
@@ -177,7 +170,7 @@ class SplitProblem:
         return run_in_chunks(sample, ends.shape[1], len(schedule))
 
     def cut_at(self, ends: Ends) -> Cut:
-        """Make the cut of the critical path of one split, ``ends`` of shape (stages - 1,)."""
+        """Return the cut of one split's critical path; ``ends`` has shape (stages - 1,)."""
         weight = self.weigh(ends[:, None])[:, 0]
         schedule, timeline = self.schedule, simulate(self.schedule, self.costs_at(weight))
         path = np.zeros(len(schedule), np.bool_)
@@ -193,14 +186,14 @@ class SplitProblem:
         return Cut(rate, timeline.makespan - float(rate @ weight))
 
     def bound_by(self, cut: Cut, ends: Ends) -> Floats:
-        """Bound every split by a cut, shape (splits,)."""
+        """Return the bound of every split by a cut, shape (splits,)."""
         found = np.full(ends.shape[1], cut.constant + cut.rate[-1] * self.first_weights[-1])
         for stage, end in enumerate(ends):
             found += ((cut.rate[stage] - cut.rate[stage + 1]) * self.first_weights).take(end)
         return found
 
     def best_of(self, cut: Cut) -> tuple[float, Ends]:
-        """Return the smallest bound of a cut over all splits, and the ends of that split."""
+        """Return the least bound of a cut over all splits, and the ends of that split."""
         S, N = self.schedule.n_stages, self.n_layers
         found, choice = np.zeros(N + 1), np.zeros((S, N + 1), np.int64)
         found[1:] = np.inf
@@ -219,10 +212,10 @@ class SplitProblem:
 
 
 def bound_busiest(problem: SplitProblem) -> float:
-    """Return a bound on every split by its busiest device: the time before its first op, its work,
-    and the time after its last op.
+    """Return a bound on every split by its busiest device.
 
-    With one stage on each device; 0 with more, where other cuts say as much.
+    It is the time before the device's first op, its work, and the time after its last op. 0 if
+    devices have several stages, for which other cuts are as large.
     """
     schedule, N = problem.schedule, problem.n_layers
     if schedule.n_chunks > 1 or schedule.placement.n_replicas > 1 or N > MOST_COMPARED:
@@ -239,11 +232,9 @@ def bound_busiest(problem: SplitProblem) -> float:
 
 
 def _least_times(problem: SplitProblem) -> tuple[Floats, float]:
-    """Find the least time of a microbatch to each stage and of its gradient back: a constant each,
-    and one rate.
+    """Return the least time of a microbatch to each stage and back: constants, and one rate.
 
-    Where a device may run W last, its last gradient has left before, and its way back does not
-    count.
+    The way back does not count if W may run last, as the last gradient has then left before.
     """
     constant, rate = shortest_ops(problem, Kind.F)
     if not (problem.schedule.kind == Kind.W).any():
@@ -253,9 +244,7 @@ def _least_times(problem: SplitProblem) -> tuple[Floats, float]:
 
 
 def shortest_ops(problem: SplitProblem, kind: Kind) -> tuple[Floats, Floats]:
-    """Find the constant and the rate of the shortest op of a kind on each stage, each of shape
-    (stages,).
-    """
+    """Return constant and rate of the shortest op of a kind on each stage, shape (stages,) each."""
     schedule = problem.schedule
     least = np.full((2, schedule.n_stages), np.inf)
     ops = np.flatnonzero(schedule.kind == kind)
@@ -266,7 +255,7 @@ def shortest_ops(problem: SplitProblem, kind: Kind) -> tuple[Floats, Floats]:
 
 
 def list_ends(n_layers: int, n_stages: int, least: int) -> Ends:
-    """List all splits by the last layer of each stage but the last, shape (stages - 1, splits)."""
+    """Return all splits as the layers at which stages end, shape (stages - 1, splits)."""
     columns: list[Ends] = []
     last = np.zeros(1, np.int16)
     for stage in range(n_stages - 1):
@@ -281,12 +270,12 @@ def list_ends(n_layers: int, n_stages: int, least: int) -> Ends:
 
 
 def layers_in(ends: Ends, n_layers: int) -> tuple[int, ...]:
-    """Count the layers of each stage of one split."""
+    """Return the number of layers of each stage of one split."""
     return tuple(np.diff(ends.astype(np.int64), prepend=0, append=n_layers).tolist())
 
 
 def _own_times(schedule: Schedule, costs: Costs) -> Floats:
-    """Return each op's own part of a duration: both parts of a pair sum to the pair's time."""
+    """Return the duration of each op; those of a pair's ops sum to the pair's time."""
     own = costs.time.ravel()[schedule.kind * np.int64(schedule.n_stages) + schedule.stage]
     factor = costs.factors(schedule)
     factor = np.ones(len(schedule)) if factor is None else factor
@@ -302,15 +291,15 @@ def _own_times(schedule: Schedule, costs: Costs) -> Floats:
 
 
 def _first_of_equals(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the index of the first equal row, for rows of numbers that are not negative."""
+    """Return the indices of distinct rows of non-negative numbers."""
     radix = rows.max(axis=0, initial=0) + 1
-    if np.prod(radix, dtype=np.float64) < 2**62:  # one number for each row sorts much sooner
+    if np.prod(radix, dtype=np.float64) < 2**62:  # rows as single numbers sort much faster
         rows = rows @ np.cumprod(np.append(1, radix[:-1]))
     return np.unique(rows, axis=0, return_index=True)[1]
 
 
 def _largest(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indices of rows that no other, different row reaches in every number."""
+    """Return the indices of the rows that no other row dominates in all numbers."""
     left, kept = np.arange(len(rows)), list[int]()
     while left.size:
         kept.append(int(left[rows[left].sum(axis=1).argmax()]))
@@ -334,7 +323,7 @@ def _held_states(schedule: Schedule, merged: bool) -> NDArray[np.int64]:
         table = np.zeros((len(column), 2, len(stages)), np.int64)
         table[np.arange(len(column)), :, column] = change[ops]
         gains = np.maximum(table, 0)
-        gains[:, 1] = 0  # the memory for W counts from the end of I
+        gains[:, 1] = 0  # memory until W counts from the end of I
         gains[:-1] += np.where(second[ops][:-1, None, None], gains[1:], 0)
         held = (np.cumsum(table, axis=0) - table + gains).reshape(len(column), -1)
         held = held[_first_of_equals(held)]

@@ -1,4 +1,4 @@
-"""Figures as files: the settings that all share, and the metadata in each."""
+"""Figures as files: matplotlib settings, fonts, and metadata."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-# matplotlib's files of DejaVu Sans under a name that no font of a machine has: all machines lay
-# out alike.
+# matplotlib's files of DejaVu Sans under a name that no installed font has, so that the layout is
+# the same on all machines.
 FAMILY = "ppsim Sans"
 FILES = (
     ("DejaVuSans.ttf", "normal", 400),
     ("DejaVuSans-Bold.ttf", "normal", 700),
     ("DejaVuSans-Oblique.ttf", "oblique", 400),
 )
-# What a reader's machine has of that font, and those as wide.
+# Fonts for the reader of an svg: DejaVu Sans, or others as wide.
 READERS = b"'DejaVu Sans', 'Verdana', 'Bitstream Vera Sans', sans-serif"
 # Text as text in pdf and svg, and the same ids in every run.
 SETTINGS: dict[str, Any] = {
@@ -46,7 +46,7 @@ SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "ppsim",
 }
-# Those of other scripts that systems come with, for signs that the font above lacks.
+# Fonts of other scripts that systems come with, for characters that DejaVu Sans lacks.
 OTHER_SCRIPTS = (
     *(
         "Noto Sans CJK SC",
@@ -66,9 +66,9 @@ OTHER_SCRIPTS = (
     ),
     *("Noto Sans Symbols 2", "Noto Emoji", "Segoe UI Symbol", "Segoe UI Emoji"),
 )
-AS_TEXT = (".svg", ".tex")  # formats whose text stays text, for the reader's fonts
-MOST_NAMED = 5  # signs in a warning
-SHADED = "shaded"  # the id of a figure of shades
+AS_TEXT = (".svg", ".tex")  # formats whose text is drawn in the reader's fonts
+MOST_NAMED = 5  # characters in a warning
+SHADED = "shaded"  # the id of a figure of shades, such as a heat map
 MISSING = re.compile(r"Glyph (\d+) .*missing from")
 # matplotlib's settings belong to the process, not to a thread.
 _settings = Lock()
@@ -78,7 +78,7 @@ POINT = DOTS / 72
 
 
 class MissingGlyph(UserWarning):
-    """Signs of a text are in no font of this machine, and boxes in a picture."""
+    """No font of this machine has some characters of a text; the picture shows boxes."""
 
 
 def write_figure(
@@ -89,10 +89,8 @@ def write_figure(
     title: str,
     inputs: Mapping[str, Any],
 ) -> None:
-    """Draw a figure under the settings of all figures and write it, with its inputs in the
-    metadata.
-    """
-    # A pdf is written with seeks, which a pipe cannot do.
+    """Draw a figure with ppsim's settings and write it, with ``inputs`` in its metadata."""
+    # matplotlib seeks while it writes a pdf, and ``out`` may be a pipe.
     drawn = BytesIO()
     with figure_settings(suffix):
         draw().savefig(
@@ -102,13 +100,13 @@ def write_figure(
 
 
 def _for_readers(svg: bytes) -> bytes:
-    """Name readers' fonts; let a dark page turn page, ink and pale colours; prints stay light."""
+    """Return an svg with the reader's fonts, and with dark colours for a dark screen."""
     rules = [f"text:not([style*=fill]){{fill:{TWINS[INK]}}}"]
     for (light, dark), of in product(TWINS.items(), ("fill", "stroke")):
         if f"{of}: {light.lower()}".encode() in svg:
             kept = ":not(text)" * (light == PAGE)  # white numbers on cells
             rules.append(f'[style*="{of}: {light.lower()}"]{kept}{{{of}:{dark}!important}}')
-    if f'<g id="{SHADED}">'.encode() in svg:  # whose shades are no twins, and turn as a whole
+    if f'<g id="{SHADED}">'.encode() in svg:  # its shades have no dark twins: invert them all
         rules = [f"#{SHADED}>:not(#patch_1){{filter:invert(0.94) hue-rotate(180deg)}}"]
         rules.append(f"#patch_1 *{{fill:{TWINS[PAGE]}!important}}")
     style = (
@@ -118,15 +116,16 @@ def _for_readers(svg: bytes) -> bytes:
     return _DRAWN_WITH.sub(rb"\1" + READERS, svg).replace(b"</defs>", style.encode(), 1)
 
 
-# The family of a text, and that of a letter of a formula, which matplotlib names by its file.
+# The font family of a text, and of a letter of a formula, which matplotlib names by its file.
 _DRAWN_WITH = re.compile(
     rb"(<(?:text|tspan) [^<>]*)'(?:" + FAMILY.encode() + rb"|DejaVu Sans)'(?=[;\"])"
 )
 
 
 def render(draw: Callable[[], Figure], dots: int) -> tuple[Figure, NDArray[np.uint8]]:
-    """Draw a figure under the settings of all figures into pixels, shape (height, width, 3),
-    ``dots`` to the inch.
+    """Return a figure drawn with ppsim's settings, and its pixels at ``dots`` per inch.
+
+    The pixels have shape (height, width, 3).
     """
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -141,9 +140,7 @@ def render(draw: Callable[[], Figure], dots: int) -> tuple[Figure, NDArray[np.ui
 
 @contextmanager
 def figure_settings(suffix: str) -> Iterator[None]:
-    """Draw with the settings of all figures, whatever the process has set, and warn about
-    characters without a glyph.
-    """
+    """Context in which matplotlib has ppsim's settings; warns about characters without a glyph."""
     matplotlib = load_matplotlib()
     with _settings, matplotlib.rc_context(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -170,9 +167,9 @@ def figure_settings(suffix: str) -> Iterator[None]:
 
 
 def load_matplotlib() -> ModuleType:
-    """Import matplotlib, with the backend that ``MPLBACKEND`` names where that is installed.
+    """Import matplotlib, even if ``MPLBACKEND`` names a backend that is not installed.
 
-    No figure needs it.
+    ppsim's figures need no backend.
     """
     named = os.environ.pop("MPLBACKEND", None) if "matplotlib" not in sys.modules else None
     try:
@@ -188,7 +185,7 @@ def load_matplotlib() -> ModuleType:
 
 
 def _add_family() -> None:
-    """Let matplotlib find its files of DejaVu Sans under the name that no other font has."""
+    """Register matplotlib's files of DejaVu Sans under the name ``FAMILY``."""
     from matplotlib import get_data_path
     from matplotlib.font_manager import FontEntry, fontManager
 
@@ -206,7 +203,7 @@ def _add_family() -> None:
 
 
 def _other_scripts() -> list[str]:
-    """Return installed fonts for characters that matplotlib's font lacks."""
+    """Return the installed fonts among ``OTHER_SCRIPTS``."""
     from matplotlib.font_manager import fontManager
 
     installed = {entry.name for entry in fontManager.ttflist}
@@ -214,7 +211,7 @@ def _other_scripts() -> list[str]:
 
 
 def _metadata(title: str, inputs: Mapping[str, Any], suffix: str) -> dict[str, Any]:
-    """Return the file's metadata, without a date, so that equal inputs give equal bytes."""
+    """Return a file's metadata, without a date, so that equal inputs give equal bytes."""
     given, maker = json.dumps(dict(inputs)), f"ppsim {VERSION}"
     by_suffix: dict[str, dict[str, Any]] = {
         ".png": {"Software": maker, "ppsim": given},

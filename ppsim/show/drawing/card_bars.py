@@ -1,4 +1,4 @@
-"""Bars as SVG for the notebook card of an answer without a timeline, in the ink of the notebook."""
+"""Bars as SVG for the notebook card of an answer without a timeline."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ppsim.base.text import shorten
 from ppsim.show.drawing.card_chart import LETTER, LINE, WIDE, frame
 
 LONGEST = 40  # letters of a bar's name
-LETTER_WIDE = LETTER + 0.6  # pixels of a letter of names and values
+LETTER_WIDE = LETTER + 0.6  # width in pixels of a letter of names and values
 GAP = 8.0  # pixels between names, bars and values
-OPACITY = 0.45  # of a bar, so that its mark is seen
+OPACITY = 0.45  # of a bar, so that its mark is visible
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Bars:
 
 
 def bars_svg(found: Bars, most: int) -> str:
-    """Draw the first ``most`` bars below their title; ``640`` pixels wide at most."""
+    """Return the first ``most`` bars below their title as SVG, at most 640 pixels wide."""
     shown = found.bars[:most]
     names = [shorten(bar.name, LONGEST) for bar in shown]
     left = GAP + LETTER_WIDE * max(map(len, names))

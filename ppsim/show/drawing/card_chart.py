@@ -1,5 +1,6 @@
-"""A small Gantt chart as SVG for a notebook card: no style sheet, no script, colours that read on
-light and dark.
+"""A small Gantt chart as SVG for a notebook card, without style sheet or script.
+
+Its colours are readable on light and dark pages.
 """
 
 from __future__ import annotations
@@ -21,23 +22,24 @@ from ppsim.show.drawing.lanes import compute_row
 from ppsim.show.drawing.legend import legend_entries
 from ppsim.show.drawing.palette import DEFAULT, LEVELS, channels, level_of, text_colour
 
-WIDE = 640  # of the chart and its names, in pixels
-NAMES = 44  # pixels of the devices' names
-LINE = 14  # pixels of a line of text
-ROW, LEAST_ROW = 15.0, 2.0  # pixels of a device's row
-TALLEST = 200.0  # pixels of all rows of all charts together
-MOST_ROWS = 64  # devices drawn, evenly chosen
-MOST_CELLS = 500  # ops that are drawn as shapes; more of them are pixels
-MOST_NUMBERS = 250  # ops up to which cells have their microbatches
-LETTERS = 18_000  # of a picture in pixels, for all charts together
-LETTER = 5.6  # pixels of a digit
+WIDE = 640  # width of the chart with its names, in pixels
+NAMES = 44  # width of the devices' names in pixels
+LINE = 14  # height of a line of text in pixels
+ROW, LEAST_ROW = 15.0, 2.0  # height of a device's row in pixels
+TALLEST = 200.0  # height of all rows of all charts together, in pixels
+MOST_ROWS = 64  # devices drawn, evenly spaced
+MOST_CELLS = 500  # ops that are drawn as shapes; more are drawn as pixels
+MOST_NUMBERS = 250  # ops up to which cells show their microbatches
+LETTERS = 18_000  # length of encoded images of all charts together
+LETTER = 5.6  # width of a digit in pixels
 IDLE = "#80808026"  # a little darker on a light page, a little lighter on a dark one
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
 
 def charts_svg(charts: Sequence[tuple[str, Timeline]]) -> str:
-    """Draw timelines one above the other on one time axis, each below its title; ``640`` pixels
-    wide at most.
+    """Return timelines as SVG, one above the other on one time axis, each below its title.
+
+    The picture is at most 640 pixels wide.
     """
     rows = [(title, compute_row(timeline)) for title, timeline in charts]
     span = max(timeline.makespan for _, timeline in rows) or 1.0
@@ -65,7 +67,7 @@ def charts_svg(charts: Sequence[tuple[str, Timeline]]) -> str:
 
 
 def frame(parts: Sequence[str], height: float, label: str) -> str:
-    """Return a card's picture of some shapes; ``label`` is for readers who do not see it."""
+    """Return an SVG picture of shapes; ``label`` is its text for screen readers."""
     size = f'viewBox="0 0 {WIDE} {height:.0f}" width="{WIDE}" role="img"'
     look = "max-width:100%;height:auto;display:block"
     font = f'font-family="{MONO}" font-size="10" fill="currentColor"'
@@ -84,14 +86,12 @@ def _shown_devices(count: int) -> list[int]:
 
 
 def text(x: float, y: float, words: str, look: str = "") -> str:
-    """Return words in a picture, from ``x`` on and above ``y``, with attributes of their look."""
+    """Return an SVG text that begins at ``x`` on baseline ``y``; ``look`` is further attributes."""
     return f'<text x="{x:.0f}" y="{y:.1f}"{" " * bool(look)}{look}>{html.escape(words)}</text>'
 
 
 def _names(devices: Sequence[int], top: float, height: float) -> list[str]:
-    """Return the names of the devices; only the first and the last if rows are lower than
-    letters.
-    """
+    """Return the names of the devices; only the first and last if rows are too low for text."""
     places = range(len(devices)) if height >= LINE - 3 else sorted({0, len(devices) - 1})
     return [
         text(0, top + place * height + height / 2 + 3.5, f"dev {devices[place]}")
@@ -100,7 +100,7 @@ def _names(devices: Sequence[int], top: float, height: float) -> list[str]:
 
 
 def _times(timeline: Timeline) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return start and end of each op; the ops of a pair follow each other."""
+    """Return start and end of each op in the picture; ops of a pair are drawn in sequence."""
     schedule, middle = timeline.schedule, (timeline.start + timeline.end) / 2
     paired = schedule.pair != NONE
     start = np.where(paired & ~schedule.leads, middle, timeline.start)
@@ -121,7 +121,7 @@ def _fills(timeline: Timeline) -> NDArray[np.int64]:
 def _cells(
     timeline: Timeline, devices: Sequence[int], box: tuple[float, float, float], *, numbers: bool
 ) -> list[str]:
-    """Return ops as boxes, one path per colour, with microbatches that fit."""
+    """Return ops as boxes, one path per colour, with their microbatches if these fit."""
     schedule, (top, width, height) = timeline.schedule, box
     start, end = _times(timeline)
     fills = _fills(timeline)
@@ -129,7 +129,7 @@ def _cells(
     paths, texts_of = defaultdict(list), defaultdict(list)
     digits = LETTER * len(str(schedule.round_microbatches - 1)) + 2
     widths = scale * (end - start)
-    # All cells of a kind have their numbers, or none has.
+    # Either all cells of a kind have numbers, or none.
     kinds = np.setdiff1d(schedule.kind, ONCE_A_STEP).tolist() if numbers else []
     numbered = {kind for kind in kinds if widths[schedule.kind == kind].min() >= digits}
     parts = []
@@ -161,8 +161,10 @@ def _cells(
 def _pixels(
     timeline: Timeline, devices: Sequence[int], box: tuple[float, float, float], count: int
 ) -> str:
-    """Return the ops as an image, a row of pixels per device, coarse enough to be small; one of
-    ``count`` charts.
+    """Return the ops as an image with a row of pixels per device.
+
+    Its resolution is chosen so that the images of all ``count`` charts have at most ``LETTERS``
+    letters.
     """
     from matplotlib.image import imsave
 
@@ -191,9 +193,7 @@ def _pixels(
 
 
 def _legend(timelines: Sequence[Timeline], top: float) -> tuple[str, float]:
-    """Boxes and a name for each kind that occurs, on as many lines as it takes, and where they
-    end.
-    """
+    """Return the legend, a box and a name for each kind that occurs, and its lower end."""
     parts, x = list[str](), float(NAMES)
     for entry in legend_entries(timelines):
         fills = (IDLE,) if entry.name == "Bubble" else entry.colours

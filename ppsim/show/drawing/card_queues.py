@@ -1,6 +1,4 @@
-"""Queues of ops as SVG for the notebook card of a checked file: cells in queue order, faulty ones
-outlined.
-"""
+"""Queues as SVG for the notebook card of a checked file: ops in order, faulty ones outlined."""
 
 from __future__ import annotations
 
@@ -18,8 +16,8 @@ from ppsim.show.drawing.palette import DEFAULT, HIGHLIGHT, IN_ROW, text_colour
 ROW = 15.0  # pixels of a device's row
 MOST_ROWS = 16  # devices drawn
 MOST_ACROSS = 48  # ops of a queue drawn
-WIDEST = 26.0  # pixels of an op
-OTHER = "#8A8F98"  # of sends, receives and other ops that are not in a device's row of a chart
+WIDEST = 26.0  # largest width of an op in pixels
+OTHER = "#8A8F98"  # of sends, receives and other ops outside a chart's compute row
 
 
 @dataclass(frozen=True)
@@ -27,11 +25,11 @@ class Queues:
     """Ops of every device in queue order, device-major, with the faulty ones.
 
     Attributes:
-        offsets: the first op of each device, and their number, shape (P + 1,).
+        offsets: the first op of each device, then the number of ops, shape (P + 1,).
         kind: shape (ops,), codes of :class:`ppsim.core.ops.Kind`.
         microbatch: shape (ops,).
-        faulty: indices of ops.
-        devices: those with a fault at no op, such as one that is missing.
+        faulty: indices of faulty ops.
+        devices: devices with a fault that concerns no op in the queue, such as a missing op.
     """
 
     offsets: NDArray[np.int64]
@@ -42,7 +40,7 @@ class Queues:
 
     @property
     def shown_devices(self) -> list[int]:
-        """The devices that are drawn: all, or the first ones with a fault and then others."""
+        """The devices to draw: all, or as many as fit, those with a fault first."""
         count = len(self.offsets) - 1
         owners = np.searchsorted(self.offsets, sorted(self.faulty), "right") - 1
         first = dict.fromkeys([*owners.tolist(), *sorted(self.devices), *range(count)])
@@ -50,7 +48,7 @@ class Queues:
 
     @property
     def first_place(self) -> int:
-        """The place in the queues at which the picture begins: 0, or ahead of the first fault."""
+        """The position in the queues at which the picture begins: 0, or before the first fault."""
         ops = np.array(sorted(self.faulty), np.int64)
         places = ops - self.offsets[np.searchsorted(self.offsets, ops, "right") - 1]
         longest = int(np.diff(self.offsets).max(initial=0))
@@ -59,7 +57,7 @@ class Queues:
 
 
 def queues_svg(queues: Queues) -> str:
-    """Draw the queues, one below the other; ``640`` pixels wide at most."""
+    """Return the queues as SVG, one below the other, at most 640 pixels wide."""
     devices, first = queues.shown_devices, queues.first_place
     longest = int(np.diff(queues.offsets).max(initial=0))
     last = min(longest, first + MOST_ACROSS)
@@ -96,7 +94,7 @@ def queues_svg(queues: Queues) -> str:
 
 
 def _title(queues: Queues, first: int, last: int, longest: int) -> str:
-    """Say what the picture shows and what is left out."""
+    """Return the picture's title, with the ops and devices that it leaves out."""
     found = "queues in order"
     count = len(queues.offsets) - 1
     if last - first < longest:

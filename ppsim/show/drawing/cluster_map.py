@@ -1,6 +1,4 @@
-"""A cluster as a picture for pages: nodes with their devices, links as thick as their traffic, and
-all as a table.
-"""
+"""A cluster as a picture for pages: nodes, devices, links by traffic, and a table of links."""
 
 from __future__ import annotations
 
@@ -17,9 +15,11 @@ from ppsim.engine.simple.metrics import measure
 from ppsim.show.drawing.link_panel import link_names
 
 MOST_DEVICES, MOST_ROWS, MOST_NAMES = 256, 16, 6
-HIGHEST = 50  # pixels of a curve's handles, three quarters of which stay inside the picture
-# pixels: a device, between, a node's edge, above it, of a row
+HIGHEST = 50  # largest height in pixels of a link's control points
+# pixels: a device, the space between two, the margins of a node, the space above it, a row
 CELL, GAP, PAD, HEAD, ACROSS = 38, 24, 26, 30, 1200
+
+Point = tuple[int, int]
 
 
 def cluster_map(execution: Execution, per_node: int) -> str:
@@ -30,45 +30,14 @@ def cluster_map(execution: Execution, per_node: int) -> str:
     wide = min(per_node, devices) * (CELL + GAP) - GAP + 2 * PAD
     nodes, tall = -(-devices // per_node), CELL + 2 * PAD + HEAD
     columns = max(1, min(nodes, ACROSS // (wide + GAP)))
-    corners, places = list[tuple[int, int]](), list[tuple[int, int]]()
-    for node in range(nodes):
-        row, column = divmod(node, columns)
-        # every second row runs back, so that neighbours lie side by side or one below the other
-        back = row % 2
-        corners.append(
-            ((columns - 1 - column if back else column) * (wide + GAP), row * (tall + GAP) + HEAD)
-        )
-        for seat in range(min(per_node, devices - node * per_node)):
-            along = PAD + seat * (CELL + GAP)
-            places.append(
-                (corners[-1][0] + (wide - CELL - along if back else along), corners[-1][1] + PAD)
-            )
-    busy = measure(execution.compute).busy / (execution.makespan or 1.0)
-    of_stage = execution.compute.schedule.placement.devices
+    corners, places = _positions(devices, per_node, columns, wide, tall)
     parts = list(_links(execution, places))
     for node, (x, y) in enumerate(corners):
         parts.append(
             f'<rect x="{x}" y="{y}" width="{wide}" height="{CELL + 2 * PAD}" rx="8" class="node"/>'
         )
         parts.append(f'<text x="{x + 2}" y="{y - 8}">node {node}</text>')
-    for device, ((x, y), share) in enumerate(zip(places, busy.tolist(), strict=True)):
-        high, middle = CELL * share, x + CELL / 2
-        stages = np.flatnonzero((of_stage == device).any(0)).tolist()
-        held = f"stage{'s' * (len(stages) > 1)} {', '.join(map(str, stages))}"
-        said = f"<title>device {device}: {held}; busy {format_share(share)} of the time</title>"
-        cell = f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" class="{{}}"/>'.format
-        parts.append(
-            f'<g data-device="{device}" '
-            f'style="--hue:{300 * device // devices}">{said}{cell("device")}'
-        )
-        parts.append(
-            f'<rect x="{x}" y="{y + CELL - high:.1f}" width="{CELL}" height="{high:.1f}" '
-            f'class="busy"/>'
-        )
-        parts.append(
-            f'{cell("now")}<text x="{middle}" y="{y + CELL / 2 + 1}" class="number">{device}</text>'
-        )
-        parts.append(f'<text x="{middle}" y="{y + CELL - 5}" class="doing"/></g>')
+    parts += _devices(execution, places)
     size = columns * (wide + GAP) - GAP, corners[-1][1] + tall - HEAD + HEAD // 2
     said = f"{devices} devices on {nodes} nodes; the table has the links"
     drawn = "".join(parts)
@@ -91,10 +60,46 @@ def cluster_map(execution: Execution, per_node: int) -> str:
     )
 
 
-def _links(execution: Execution, places: list[tuple[int, int]]) -> Iterator[str]:
-    """Yield a curve for each link, above the devices in the order of their numbers and below in the
-    opposite one.
-    """
+def _positions(
+    devices: int, per_node: int, columns: int, wide: int, tall: int
+) -> tuple[list[Point], list[Point]]:
+    """Return the upper left corners of nodes ``wide`` x ``tall`` pixels large, and of devices."""
+    corners, places = list[Point](), list[Point]()
+    for node in range(-(-devices // per_node)):
+        row, column = divmod(node, columns)
+        # every second row runs from right to left, so that successive nodes are neighbours
+        back = row % 2
+        x = (columns - 1 - column if back else column) * (wide + GAP)
+        y = row * (tall + GAP) + HEAD
+        corners.append((x, y))
+        for seat in range(min(per_node, devices - node * per_node)):
+            along = PAD + seat * (CELL + GAP)
+            places.append((x + (wide - CELL - along if back else along), y + PAD))
+    return corners, places
+
+
+def _devices(execution: Execution, places: list[Point]) -> Iterator[str]:
+    """Yield the boxes of devices, each with its number, stages and busy share."""
+    devices = len(places)
+    busy = measure(execution.compute).busy / (execution.makespan or 1.0)
+    of_stage = execution.compute.schedule.placement.devices
+    for device, ((x, y), share) in enumerate(zip(places, busy.tolist(), strict=True)):
+        high, middle = CELL * share, x + CELL / 2
+        numbers = np.flatnonzero((of_stage == device).any(0)).tolist()
+        stages = f"stage{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+        title = f"<title>device {device}: {stages}; busy {format_share(share)} of the time</title>"
+        cell = f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" class="{{}}"/>'.format
+        hue = 300 * device // devices
+        yield f'<g data-device="{device}" style="--hue:{hue}">{title}{cell("device")}'
+        top = f"{y + CELL - high:.1f}"
+        yield f'<rect x="{x}" y="{top}" width="{CELL}" height="{high:.1f}" class="busy"/>'
+        yield cell("now")
+        yield f'<text x="{middle}" y="{y + CELL / 2 + 1}" class="number">{device}</text>'
+        yield f'<text x="{middle}" y="{y + CELL - 5}" class="doing"/></g>'
+
+
+def _links(execution: Execution, places: list[Point]) -> Iterator[str]:
+    """Yield a curve for each link: above the devices for forwards, below for backwards."""
     rows = _rows_of(execution)
     most = max((carried for *_, carried, _ in rows), default=0.0) or 1.0
     for (source, target), name, count, carried, use in rows:
@@ -124,7 +129,7 @@ def _links(execution: Execution, places: list[tuple[int, int]]) -> Iterator[str]
 
 
 def _rows_of(execution: Execution) -> list[tuple[tuple[int, int], str, int, float, float]]:
-    """Return for each link its devices, name, messages, bytes, and the share in use."""
+    """Return for each link its devices, name, number of messages, bytes, and share in use."""
     use, messages = link_use(execution, len(execution.messages) + 1, 0), execution.messages
     pairs = (
         messages.source.astype(np.int64) * execution.compute.schedule.n_devices + messages.target
@@ -150,7 +155,7 @@ def _amount(count: int, carried: float) -> str:
 
 
 def _table(execution: Execution, per_node: int) -> str:
-    """Return a table of links, the most used first, equal ones in one row."""
+    """Return an HTML table of links, the most used first; equal links share a row."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for (source, target), name, count, carried, use in sorted(
         _rows_of(execution), key=lambda row: -row[-1]

@@ -1,6 +1,4 @@
-"""A sweep's metric as a figure: a row for each schedule and number of devices, a column for
-each M.
-"""
+"""A figure of a sweep's metric: a row for each schedule and number of devices, a column per M."""
 
 from __future__ import annotations
 
@@ -22,12 +20,12 @@ if TYPE_CHECKING:
 FONT, ROW = 6.5, 0.19  # points, inches
 HEAD, FOOT, EDGE = 0.34, 0.2, 0.08  # inches
 LONGEST_NAME = 40
-LEAST = 3.0  # points, the smallest text that is read; smaller cells have a dot where they are best
+LEAST = 3.0  # smallest legible font size in points; smaller cells have a dot if they are best
 POINTS = 72
 
 
 def figure_of(heat: HeatMap, key: str, width: float) -> Figure:
-    """Draw one metric of a sweep, ``width`` inches wide; ``key`` names the metric's column."""
+    """Return a figure of the metric ``key`` of a sweep, ``width`` inches wide."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
@@ -86,9 +84,7 @@ def figure_of(heat: HeatMap, key: str, width: float) -> Figure:
 
 
 def _headings(microbatches: Sequence[int], cell: float) -> list[str]:
-    """Name columns ``cell`` points wide: all, or the first and every n-th after it, where all are
-    too wide.
-    """
+    """Return headings of columns ``cell`` points wide: all, or every n-th if they are too wide."""
     whole = [f"M = {m}" for m in microbatches]
     if max(text_width(name, FONT) for name in whole) < cell:
         return whole
@@ -101,7 +97,7 @@ def _headings(microbatches: Sequence[int], cell: float) -> list[str]:
 
 
 def _cell_width(heat: HeatMap, number: int) -> float:
-    """Width in points of the widest cell's text."""
+    """Return the width in points of the widest cell's text."""
     column = heat.columns[number]
     texts = {
         column.text(float(value)) for value in heat.values[number].ravel() if not np.isnan(value)

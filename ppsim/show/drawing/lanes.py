@@ -1,4 +1,4 @@
-"""Messages and collectives of an execution, as pictures and files show them next to the ops."""
+"""Messages, collectives and copies in the form that pictures and files show next to the ops."""
 
 from __future__ import annotations
 
@@ -27,27 +27,21 @@ CARD = "messages at the network card"
 
 @dataclass(frozen=True)
 class Lane:
-    """The messages that leave each device and its collectives; none that takes no time."""
+    """Messages by sending device, collectives and copies that take time; shape (entries,) each."""
 
-    device: NDArray[np.int32]  # shape (entries,)
-    # shape (entries,), ``ACTIVATION`` or ``GRADIENT`` of a message, ``COLLECTIVE``, or a copy's
-    # direction
+    device: NDArray[np.int32]
+    # ``ACTIVATION`` or ``GRADIENT`` for a message, ``COLLECTIVE``, or a copy's direction
     band: NDArray[np.uint8]
-    left: NDArray[np.float64]  # shape (entries,), its start
-    right: NDArray[np.float64]  # shape (entries,), its end
-    # shape (entries,), whose result a message carries, or whose parameters or gradients a
-    # collective
+    left: NDArray[np.float64]  # start
+    right: NDArray[np.float64]  # end
+    # the stage whose result a message carries, or whose parameters or gradients a collective does
     stage: NDArray[np.int32]
-    microbatch: NDArray[np.int32]  # shape (entries,), of a message; -1 for a collective
-    # shape (entries,), the device that a message reaches; that of a collective itself
-    target: NDArray[np.int32]
-    # shape (entries,), when the send of a message was posted; the start of a collective
-    posted: NDArray[np.float64]
-    # shape (entries,), when its receive was posted; the start of a collective
-    awaited: NDArray[np.float64]
-    size: NDArray[np.float64]  # shape (entries,), bytes of a message; 0 where it has latency only
-    # shape (entries,), of the send or the collective (:class:`ppsim.core.ops.Kind`)
-    kind: NDArray[np.uint8]
+    microbatch: NDArray[np.int32]  # of a message; -1 for a collective
+    target: NDArray[np.int32]  # the receiving device of a message; a collective's own device
+    posted: NDArray[np.float64]  # time at which a message's send was posted; start of a collective
+    awaited: NDArray[np.float64]  # time at which its receive was posted; start of a collective
+    size: NDArray[np.float64]  # bytes of a message; 0 if it has a latency only
+    kind: NDArray[np.uint8]  # of the send or the collective (:class:`ppsim.core.ops.Kind`)
 
     def __len__(self) -> int:
         return len(self.left)
@@ -55,20 +49,20 @@ class Lane:
 
 @dataclass(frozen=True)
 class Bars:
-    """Ops on all devices, one bar each over all rows."""
+    """Ops that all devices run together, a bar each over all rows; shape (bars,) each."""
 
-    left: NDArray[np.float64]  # shape (bars,), its start
-    right: NDArray[np.float64]  # shape (bars,), its end
-    kind: NDArray[np.uint8]  # shape (bars,)
+    left: NDArray[np.float64]  # start
+    right: NDArray[np.float64]  # end
+    kind: NDArray[np.uint8]
 
     @property
     def in_row(self) -> NDArray[np.bool_]:
-        """Shape (bars,): whether a bar belongs to the compute row; others are in a strip below."""
+        """Shape (bars,), True if a bar is in the compute row, False if it is in a strip below."""
         return _IN_ROW[self.kind]
 
 
 def lane_of(execution: Execution) -> Lane:
-    """Messages, in the order of their sends, then collectives."""
+    """Return an execution's messages, in the order of their sends, then its collectives."""
     schedule, timeline, messages = (
         execution.lowered.schedule,
         execution.timeline,
@@ -122,7 +116,7 @@ def streams_of(timeline: Timeline) -> Lane | None:
 
 
 def bars_over_devices(timeline: Timeline) -> Bars | None:
-    """Return the ops of all devices together that take time; None if there are none."""
+    """Return the ops that all devices run together, if they take time; None if there are none."""
     schedule = timeline.schedule
     op = np.flatnonzero(_TOGETHER[schedule.kind] & (timeline.end > timeline.start))
     op = op[groups_of(schedule)[op] == op]
@@ -130,16 +124,12 @@ def bars_over_devices(timeline: Timeline) -> Bars | None:
 
 
 def lane_beside(timeline: Timeline, execution: Execution | None) -> Lane | None:
-    """Return the messages, collectives and copies that run in parallel with compute; None if there
-    are none.
-    """
+    """Return messages, collectives and copies in parallel with compute; None if there are none."""
     return lane_of(execution) if execution else streams_of(timeline)
 
 
 def compute_row(timeline: Timeline) -> Timeline:
-    """Return the timeline with the ops of devices' rows alone, for pictures with one op at a time
-    per device.
-    """
+    """Return the timeline with compute ops only, so that a device runs one op at a time."""
     schedule = timeline.schedule
     kept = _IN_ROW[schedule.kind]
     if kept.all():
@@ -158,8 +148,9 @@ def compute_row(timeline: Timeline) -> Timeline:
 
 
 def idle_in_row(idle: Idle) -> Idle:
-    """Idle time before ops, in indices of :func:`compute_row`; of an op without a place there that
-    of the one after.
+    """Return idle time before ops, with indices into the timeline of :func:`compute_row`.
+
+    Idle time before an op outside the compute row is attributed to the next op in it.
     """
     schedule = idle.timeline.schedule
     kept = _IN_ROW[schedule.kind]
@@ -175,9 +166,7 @@ def idle_in_row(idle: Idle) -> Idle:
 
 
 def card_use(execution: Execution) -> Curve:
-    """Count the messages on their way from or to each device: how much of its network card is in
-    use.
-    """
+    """Return the number of messages in transit from or to each device over time."""
     messages, devices = execution.messages, execution.compute.schedule.n_devices
     device = np.concatenate([messages.source, messages.target] * 2).astype(np.int64)
     time = np.concatenate([messages.leave] * 2 + [messages.arrive] * 2)
@@ -204,8 +193,8 @@ def busy_share(
 ) -> NDArray[np.float64]:
     """Return the share of each column's time that entries cover, at most 1, shape (rows, columns).
 
-    Each adds its share where it begins and takes it away where it ends; the running sum is exact,
-    whatever the width.
+    Each entry adds 1 at its start and subtracts it at its end, divided between two columns; the
+    running sum is then exact for entries of any length.
     """
     width = columns + 2
     change = np.zeros(rows * width)
@@ -220,26 +209,20 @@ def busy_share(
 
 
 def find_collectives(execution: Execution) -> NDArray[np.int64]:
-    """Find the UNSHARD, RESHARD and REDUCE_GRAD that take time, as indices into the lowered
-    queues.
-    """
+    """Return the UNSHARD, RESHARD and REDUCE_GRAD that take time, as indices of lowered ops."""
     kind, timeline = execution.lowered.schedule.kind, execution.timeline
     fsdp = (kind == Kind.UNSHARD) | (kind == Kind.RESHARD) | (kind == Kind.REDUCE_GRAD)
     return np.flatnonzero(fsdp & (timeline.end > timeline.start))
 
 
 def find_producers(execution: Execution) -> NDArray[np.int64]:
-    """Return the op of ``execution.compute`` whose result each message carries, shape
-    (messages,).
-    """
+    """Return, shape (messages,), the op of ``execution.compute`` whose result each carries."""
     place = np.cumsum(execution.lowered.schedule.computes) - 1
     return place[execution.messages.producer]
 
 
 def find_carriers(execution: Execution) -> NDArray[np.int64]:
-    """Find, shape (compute ops,), the message that carries each op's result to another device, -1
-    for none.
-    """
+    """Return, shape (compute ops,), the message that carries each op's result, -1 for none."""
     carrier = np.full(len(execution.lowered.compute), NONE, np.int64)
     carrier[find_producers(execution)] = np.arange(len(execution.messages))
     return carrier
@@ -248,10 +231,9 @@ def find_carriers(execution: Execution) -> NDArray[np.int64]:
 def assign_tracks(
     group: NDArray[np.int64], left: NDArray[np.float64], right: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Assign tracks, shape (entries,), so that no two entries of one group and track overlap in
-    time.
+    """Return a track for each entry, so that entries of one group and track do not overlap in time.
 
-    Each goes, in order of ``left``, to the first track of its group that is free.
+    In order of ``left``, each entry gets the first free track of its group; shape (entries,).
     """
     track = np.zeros(len(group), np.int64)
     busy: dict[int, list[float]] = {}

@@ -1,6 +1,4 @@
-"""The split of layers over GPUs as a figure: a row for each product with its divided weights, and
-for each collective.
-"""
+"""A figure of layers divided over GPUs: a row for each matrix product and each collective."""
 
 from __future__ import annotations
 
@@ -15,12 +13,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FONT, LINE, POINTS = 6.5, 0.125, 72  # points of texts, inches of a line, points of an inch
-EDGE, GAP, HEAD = 0.08, 0.07, 0.09  # inches around, between rows, and between layers
-TALL, WIDE, LEAST = 0.3, 0.62, 0.05  # inches of the largest matrix, and of the shortest side
-BAR, STRIP = 0.14, 0.11  # inches of a collective, and of heads
-BETWEEN, DROP = 9, 0.012  # points between texts of a line; inches of letters without a tail
-HINTED = 0.97  # of the room for letters, which few dots make wider
+FONT, LINE, POINTS = 6.5, 0.125, 72  # font size in points, line height in inches, points per inch
+EDGE, GAP, HEAD = 0.08, 0.07, 0.09  # inches at the edges, between rows, and between layers
+TALL, WIDE, LEAST = 0.3, 0.62, 0.05  # inches: height and width of the largest matrix, least side
+BAR, STRIP = 0.14, 0.11  # height in inches of a collective, and of heads
+BETWEEN, DROP = 9, 0.012  # points between texts of a line; inches that lower a text
+HINTED = 0.97  # usable share of the room for text, as low resolution makes letters wider
 MOST_CUTS = 8  # parts of a matrix that are drawn
 OWN, OTHERS = FAMILY_COLOURS[0][0], BUBBLE  # the parts on one GPU, and on the others
 ROWS, BY_EXPERTS = "row-parallel", "by experts"
@@ -33,12 +31,12 @@ class LayerRow:
     """A part of a layer.
 
     Attributes:
-        cut: how weights are cut: column-parallel, row-parallel, by groups of heads, by experts,
+        cut: division of the weights: column-parallel, row-parallel, by groups of heads, by experts,
             whole; heads for work without weights; tp, ep or cp for a collective.
-        ranks: GPUs that it is divided over, or that take part.
-        sides: rows and columns of the whole matrix; zeros for what has none.
+        ranks: number of GPUs that divide the work, or take part in the collective.
+        sides: rows and columns of the whole matrix; zeros without a matrix.
         title: its name.
-        details: what is said of it.
+        details: texts next to the name.
     """
 
     cut: str
@@ -50,7 +48,7 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class LayerPanel:
-    """A kind of layer: its title, its facts, and its parts."""
+    """A kind of layer: its title, facts and parts."""
 
     title: str
     facts: tuple[str, ...]
@@ -69,7 +67,7 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A row with its texts in place, and its height in inches."""
+    """A row with the positions of its texts, and its height in inches."""
 
     row: LayerRow
     texts: tuple[_Text, ...]
@@ -114,8 +112,9 @@ def _head(panel: LayerPanel, room: float) -> tuple[list[str], list[str]]:
 
 
 def _columns(rows: Sequence[LayerRow], width: float) -> list[float]:
-    """Return where the details' columns end, in inches; none where a line has no room for title and
-    details.
+    """Return the right edges of the details' columns in inches.
+
+    Empty if titles and details do not fit on one line.
     """
     titles = max(text_width(row.title, FONT, "bold") for row in rows)
     count = max(len(row.details) for row in rows)
@@ -133,12 +132,10 @@ def _columns(rows: Sequence[LayerRow], width: float) -> list[float]:
 
 
 def _place(row: LayerRow, ends: Sequence[float], width: float) -> _Placed:
-    """Place the texts of a row: on one line in columns, or the details below the title, as many on
-    a line as fit.
-    """
+    """Return a row with its texts placed: in columns, or the details on lines below the title."""
     left, least = 2 * EDGE + WIDE, BAR if row.cut in LINKS else TALL if sum(row.sides) else STRIP
     if ends:
-        # The last detail is a time, where there is a cluster; what has no bytes leaves their column
+        # The last detail is a time if there is a cluster; a row without bytes leaves that column
         # empty.
         places = [0, *range(len(ends) - len(row.details) + 1, len(ends))]
         details = [
@@ -180,7 +177,7 @@ def _draw_row(axes: Axes, placed: _Placed, down: float) -> None:
 
 
 def _draw_link(axes: Axes, colour: str, middle: float) -> None:
-    """An arrow that joins the GPUs of a collective."""
+    """Draw an arrow that joins the GPUs of a collective."""
     ends = (EDGE, middle), (EDGE + WIDE, middle)
     arrow: dict[str, Any] = {
         "arrowstyle": "<|-|>,head_length=3,head_width=1.6",
@@ -192,9 +189,7 @@ def _draw_link(axes: Axes, colour: str, middle: float) -> None:
 
 
 def _draw_matrix(axes: Axes, row: LayerRow, middle: float) -> None:
-    """Draw the whole matrix in its proportions, divided by GPU; experts have a cell for each
-    GPU's.
-    """
+    """Draw the matrix in its proportions, divided by GPU, or a cell per GPU for experts."""
     rows, columns = row.sides
     scale = min(TALL / rows, WIDE / columns)
     sides = max(columns * scale, LEAST), max(rows * scale, LEAST)
@@ -206,8 +201,9 @@ def _draw_matrix(axes: Axes, row: LayerRow, middle: float) -> None:
 def _draw_cells(
     axes: Axes, row: LayerRow, sides: tuple[float, float], middle: float, across: bool
 ) -> None:
-    """Draw a box, sides in inches, with a cell for each GPU, the first one filled; fewer cells if
-    GPUs are many.
+    """Draw a box with a cell per GPU, ``MOST_CUTS`` at most, the first one filled.
+
+    ``sides`` are width and height in inches.
     """
     from matplotlib.patches import Rectangle
 

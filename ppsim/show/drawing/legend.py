@@ -1,4 +1,4 @@
-"""Contents of a picture and their names: one rule for terminal, figure and page."""
+"""Entries of legends, by the same rules for terminal, figure and page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LANE_FILL = {
     COPY_OUT: COPY_LANE,
     COPY_IN: COPY_LANE,
 }
-FULL = 1 - 1e-9  # of the devices' time in ops, from which on rounding leaves no bubble
+FULL = 1 - 1e-9  # busy share of the devices' time from which on there is no bubble
 
 
 @dataclass(frozen=True)
@@ -39,28 +39,26 @@ class Entry:
     """One entry of a legend."""
 
     name: str
-    colours: tuple[str, ...] = ()  # of its box, side by side; none where there is no box
-    low: bool = False  # whether the box is low, for what a lane shows
+    colours: tuple[str, ...] = ()  # of the box, side by side; empty for no box
+    low: bool = False  # whether the box is low, as bars in a lane are
     hatch: str = ""  # the colour of the lines in a hatched box
-    kinds: tuple[Kind, ...] = ()  # the kinds of op it stands for, in the order of ``colours``
-    cause: str = ""  # the cause of idle time it stands for
-    of_chunks: bool = False  # whether it says which chunk each of a kind's tints stands for
+    kinds: tuple[Kind, ...] = ()  # the kinds of op, in the order of ``colours``
+    cause: str = ""  # the cause of idle time
+    of_chunks: bool = False  # whether the entry explains the tints of chunks
 
 
 def legend_entries(
-    timelines: Sequence[Timeline],  # drawn in the figure
-    bands: Collection[int] = (),  # those drawn in the lane below each device
-    causes: Collection[str] = (),  # causes that colour bubbles; empty where all are grey
-    palette: Palette = DEFAULT,  # the colours
+    timelines: Sequence[Timeline],  # drawn in the picture
+    bands: Collection[int] = (),  # bands that the lane below each device shows
+    causes: Collection[str] = (),  # causes that colour bubbles; empty if all are grey
+    palette: Palette = DEFAULT,
 ) -> list[Entry]:
-    """Return legend entries for the contents of the timelines, in order; the box of a kind has the
-    tint of each chunk.
-    """
+    """Return the legend of timelines, in order; the box of a kind has the tint of each chunk."""
     schedules = [timeline.schedule for timeline in timelines]
-    long = (
+    counts_of_each = (
         np.bincount(timeline.schedule.kind[timeline.end > timeline.start]) for timeline in timelines
     )
-    shown = {kind for counts in long for kind in np.flatnonzero(counts).tolist()}
+    shown = {kind for counts in counts_of_each for kind in np.flatnonzero(counts).tolist()}
     kinds = [kind for kind in IN_ROW if kind in shown]
     split = Kind.I in kinds or Kind.W in kinds
     names = {kind: kind.info.legend for kind in kinds} | ({} if split else {Kind.B: "Backward"})
@@ -106,7 +104,7 @@ def legend_entries(
 
 
 def _chunk_entry(schedules: Sequence[Schedule], palette: Palette) -> Entry | None:
-    """Return the entry that says which chunk a tint stands for; None where there is one tint."""
+    """Return the entry that explains the tints of chunks; None if all ops have the same tint."""
     several = [schedule for schedule in schedules if (schedule.chunk % 2).any()]
     if not several:
         return None
@@ -114,7 +112,7 @@ def _chunk_entry(schedules: Sequence[Schedule], palette: Palette) -> Entry | Non
     if last > 1:
         fills = (tints[level_of(chunk, last)] for chunk in range(last + 1)[:LEVELS])
         return Entry(BY_CHUNK, (*fills,), of_chunks=True)
-    # With one stage of each of two replicas on a device, its second stage is of the second replica.
+    # If a device has one stage of each of two replicas, the second is the second replica's.
     replicas = {each.placement.n_replicas > 1 and each.n_chunks == 1 for each in several}
     meanings = ["2nd chunk"] * (False in replicas) + ["2nd replica"] * (True in replicas)
     return Entry(f"1st, {' or '.join(meanings)}", (tints[0], tints[-1]), of_chunks=True)

@@ -8,17 +8,15 @@ from functools import lru_cache
 
 from ppsim.base.text import shorten
 
-MEASURED = 100.0  # points: the size in which texts are measured, as widths are in proportion
+MEASURED = 100.0  # font size in points for measuring; widths are proportional to the size
 LONGEST_UNIT = 40  # characters
-LONGEST_TITLE = 200  # characters, beyond which no title fits
-MOST_LINES = 3  # of the title above a figure
-NARROWEST_LETTER = 0.2  # of the font's size
+LONGEST_TITLE = 200  # characters; no longer title fits
+MOST_LINES = 3  # lines of the title above a figure
+NARROWEST_LETTER = 0.2  # width over the font's size
 
 
 def is_symbol(unit: str) -> bool:
-    """Return whether a unit is a letter with an index, such as t_F, which figures write as a
-    formula.
-    """
+    """Return True if a unit is a letter with an index, such as t_F, which figures set as math."""
     return re.fullmatch(r"t_[A-Za-z0-9]", unit) is not None
 
 
@@ -30,9 +28,9 @@ def text_width(text: str, size: float, weight: str = "normal") -> float:
     return _measured_width(text, weight, fonts) * (size / MEASURED)
 
 
-@lru_cache(maxsize=4096)  # a figure asks for the same texts in several sizes
+@lru_cache(maxsize=4096)  # a figure measures the same texts in several sizes
 def _measured_width(text: str, weight: str, fonts: tuple[str, ...]) -> float:
-    """Return the width of a text in points, ``MEASURED`` large, in the fonts that are set."""
+    """Return the width in points of a text of size ``MEASURED``; ``fonts`` are those in use."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -41,9 +39,7 @@ def _measured_width(text: str, weight: str, fonts: tuple[str, ...]) -> float:
 
 
 def tick_step(row: float, font: float) -> int:
-    """Return n so that every n-th device is named: 1 if names fit rows of ``row`` points, else a
-    power of two.
-    """
+    """Return n to name every n-th device: 1 if names fit rows of ``row`` points, else 2, 4 ..."""
     step = 1
     while row < font and step * row < 1.5 * font:
         step *= 2
@@ -51,9 +47,7 @@ def tick_step(row: float, font: float) -> int:
 
 
 def wrap_text(text: str, room: float, size: float, weight: str = "bold") -> list[str]:
-    """Break a text between words into at most ``MOST_LINES`` lines of ``room`` points; the last is
-    shortened if needed.
-    """
+    """Return a text as at most ``MOST_LINES`` lines of ``room`` points, the last one shortened."""
     lines: list[str] = []
     for word in shorten(text, MOST_LINES * LONGEST_TITLE).split():
         if lines and text_width(f"{lines[-1]} {word}", size, weight) <= room:
@@ -67,9 +61,8 @@ def wrap_text(text: str, room: float, size: float, weight: str = "bold") -> list
 
 
 def cut_to_width(text: str, room: float, size: float, weight: str = "bold") -> str:
-    """Shorten a text to ``room`` points."""
-    # Nothing longer is measured, as that takes long: no figure has room for as many of the
-    # narrowest letters.
+    """Return a text shortened to ``room`` points."""
+    # Measuring long texts is slow, so cut first to as many of the narrowest letters as fit.
     text = shorten(text, max(4, int(room / (NARROWEST_LETTER * size))))
     if text_width(text, size, weight) <= room:
         return text

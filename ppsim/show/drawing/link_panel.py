@@ -1,6 +1,4 @@
-"""The panel of a figure that shows how much links and shared network cards are in use: a strip for
-each.
-"""
+"""The panel of a figure that shows the use of links and shared network cards, a strip each."""
 
 from __future__ import annotations
 
@@ -12,34 +10,33 @@ from ppsim.analysis.link_use import IN, LINK, LinkUse, mean_in_columns
 from ppsim.base.numbers import format_share
 from ppsim.show.drawing.canvas import DOTS, POINT
 from ppsim.show.drawing.letters import text_width
-from ppsim.show.drawing.memory_panel import BESIDE, LINE_HEIGHT
+from ppsim.show.drawing.memory_panel import LINE_HEIGHT, NAME_GAP
 from ppsim.show.drawing.palette import COMM_LANE, MUTED, channels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-HEAD = 1.5  # heights of the font above the strips, for their title
-GAP = round(0.1 * DOTS)  # above the heading
-# dots of a column: where single messages can be seen, and where only their mean can
+HEAD = 1.5  # height of the panel's title over the font's size
+GAP = round(0.1 * DOTS)  # dots above the title
+# width of a column in dots: if single messages are visible, and if only their mean is
 FINE, COARSE = 2, 24
-LEAST_STEP = 12  # dots between a step and the next, below which columns are coarse
-LEVELS = 24  # dots of a strip at full use
-SPACE = 6  # dots between strips, in the same measure
+LEAST_STEP = 12  # dots between changes of use, below which columns are coarse
+LEVELS = 24  # height of a strip at full use, in pixels of its image
+SPACE = 6  # pixels between strips
 INK = "#444444"
-# of a strip that is not in use: pale on a light page, dark on a dark one
+# colour of unused strips: pale on a light page, dark on a dark one
 NONE = (*channels(MUTED), 26)
 
 
 def link_panel_height(use: LinkUse | None, font: float) -> int:
-    """Return the height of the panel in dots, with its heading and the gap above it; 0 without
-    links.
-    """
+    """Return the panel's height in dots, with its title and the gap above; 0 without links."""
     return GAP + round((HEAD + LINE_HEIGHT * len(use)) * font * POINT) if use else 0
 
 
 def link_names(use: LinkUse, base: int) -> list[str]:
-    """Return the name of each row, devices counted from ``base``: ``0 → 1``, ``card of 0-1 out``,
-    ``15 other links``.
+    """Return the names of the rows: ``0 → 1``, ``card of 0-1 out``, ``15 other links``.
+
+    Devices are counted from ``base``.
     """
     names = []
     for name, devices, direction, count in zip(
@@ -58,7 +55,7 @@ def link_names(use: LinkUse, base: int) -> list[str]:
 
 
 def link_notes(use: LinkUse) -> list[str]:
-    """Return each row's use over the iteration, and its most messages at once."""
+    """Return each row's mean use over the iteration, and its most messages at once, as text."""
     return [
         f"{format_share(float(mean))}, {most}"
         for mean, most in zip(use.mean, use.most_messages, strict=True)
@@ -66,19 +63,18 @@ def link_notes(use: LinkUse) -> list[str]:
 
 
 def link_margins(use: LinkUse | None, font: float, base: int) -> tuple[float, float]:
-    """Return the width in points of the names left and the notes right of the strips; 0 without
-    links.
+    """Return the widths in points of the names on the left and the notes on the right of strips.
+
+    Both are 0 without links.
     """
     if not use:
         return 0.0, 0.0
     left = max(text_width(name, font) for name in link_names(use, base))
-    return left, BESIDE + max(text_width(note, font - 0.5) for note in link_notes(use))
+    return left, NAME_GAP + max(text_width(note, font - 0.5) for note in link_notes(use))
 
 
 def draw_links(axes: Axes, use: LinkUse, *, span: float, font: float, base: int) -> None:
-    """Draw a strip for each row into axes with time as x and the height of the strips and the
-    heading.
-    """
+    """Draw the title and a strip for each row into axes with time as x."""
     rows = len(use)
     columns = _column_count(use, round(axes.get_window_extent().width * DOTS / axes.figure.dpi))
     high = np.ceil(mean_in_columns(use.curve, span, columns) * LEVELS - 1e-9)
@@ -93,16 +89,16 @@ def draw_links(axes: Axes, use: LinkUse, *, span: float, font: float, base: int)
     axes.set_ylim(rows, -HEAD / LINE_HEIGHT)
     middle = 0.5 + SPACE / 2 / (LEVELS + SPACE)
     style: dict[str, Any] = {"va": "center_baseline", "fontsize": font}
-    beside: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
+    place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
     for row, (name, note) in enumerate(zip(link_names(use, base), link_notes(use), strict=True)):
-        axes.annotate(name, (0, row + middle), (-2, 0), ha="right", **beside, **style)
+        axes.annotate(name, (0, row + middle), (-2, 0), ha="right", **place, **style)
         right = style | {"fontsize": font - 0.5, "color": INK}
-        axes.annotate(note, (1, row + middle), (BESIDE, 0), ha="left", **beside, **right)
-    what = "share of bandwidth in use" if use.of_bandwidth else "share of time in use"
+        axes.annotate(note, (1, row + middle), (NAME_GAP, 0), ha="left", **place, **right)
+    measure = "share of bandwidth in use" if use.of_bandwidth else "share of time in use"
     axes.text(
         0,
         -0.35 * HEAD,
-        f"Links: {what}; right: mean, most messages at once",
+        f"Links: {measure}; right: mean, most messages at once",
         ha="left",
         color=INK,
         **style,

@@ -1,6 +1,4 @@
-"""Times of the microbatches of every replica as a figure: a row for each replica, a column for each
-microbatch.
-"""
+"""A figure of the times of microbatches: a row for each replica, a column for each number."""
 
 from __future__ import annotations
 
@@ -21,10 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FONT = 6.5  # points
-ROW, LEAST, MOST = 0.16, 0.7, 6.0  # inches of a row, and of all of them
+ROW, LEAST, MOST = 0.16, 0.7, 6.0  # height in inches of a row; of all rows, at least and at most
 HEAD, FOOT, LEFT, RIGHT, BARS = 0.24, 0.36, 0.6, 0.55, 0.9  # inches
-NAMED = 0.14  # inches that a row's name takes
-ACROSS = 12  # microbatches named
+NAMED = 0.14  # height of a row's name in inches
+ACROSS = 12  # microbatches with names
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,7 @@ class LoadMap:
 
 
 def figure_of(maps: tuple[LoadMap, ...], width: float) -> Figure:
-    """Draw the maps below each other, ``width`` inches wide, with one scale of colours and of
-    times.
-    """
+    """Return the maps below each other, ``width`` inches wide, with the same scales."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
@@ -95,7 +91,7 @@ def _name(axes: Axes, each: LoadMap, tall: float) -> None:
 
 
 def _draw_ends(axes: Axes, each: LoadMap, longest: float) -> None:
-    """Draw the end of each replica, and its wait for the last one."""
+    """Draw the end of each replica's pipeline, and a line at the last end."""
     rows = np.arange(len(each.ends))
     style: dict[str, Any] = {"height": 0.8, "linewidth": 0}
     axes.barh(rows, each.ends, color=HEAT_DARK[1], **style)

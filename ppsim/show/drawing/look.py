@@ -1,6 +1,4 @@
-"""The look of a chart: the options of figures and pages in one place, and the cells that the reader
-highlights.
-"""
+"""The look of a chart: options of figures and pages, highlighted ops, and notes."""
 
 from __future__ import annotations
 
@@ -23,23 +21,24 @@ PICKED = {"mb": "microbatch", "device": "device", "stage": "stage"}
 
 @dataclass(frozen=True)
 class Highlight:
-    """The highlighted ops of a chart: a microbatch, a device, a stage, or the critical path. All
-    others are dimmed.
+    """The highlighted ops of a chart: those of a microbatch, device, stage or the critical path.
+
+    All other ops are dimmed.
     """
 
     kind: str  # ``mb``, ``device``, ``stage`` or ``critical``
-    value: int = 0  # which one, counted from 0; 0 for the critical path
-    base: int = 0  # the number of the first one in the reader's count
+    value: int = 0  # its number, counted from 0; 0 for the critical path
+    base: int = 0  # the number of the first one in texts
 
     def __str__(self) -> str:
         return CRITICAL if self.kind == CRITICAL else f"{self.kind}={self.value + self.base}"
 
     def count_from(self, base: int) -> Highlight:
-        """Take the value as counted from ``base``."""
+        """Return the highlight whose value was counted from ``base``."""
         return self if self.kind == CRITICAL else replace(self, value=self.value - base, base=base)
 
     def ops(self, timeline: Timeline) -> NDArray[np.bool_]:
-        """Find, shape (ops,), those to pick out (InputError: the timeline has none)."""
+        """Return, shape (ops,), whether each op is highlighted (InputError: none is)."""
         schedule = timeline.schedule
         if self.kind == CRITICAL:
             from ppsim.analysis.critical_path import critical_path
@@ -65,9 +64,9 @@ class Highlight:
 class Note:
     """A text on a chart."""
 
-    text: str  # of the note
-    time: float  # where its middle is
-    device: int  # on which row, counted as the reader counts
+    text: str
+    time: float  # of its middle
+    device: int  # of its row, counted from the look's ``base``
 
     def __str__(self) -> str:
         return f"{self.text}@{self.time!r}:dev{self.device}"
@@ -75,23 +74,22 @@ class Note:
 
 @dataclass(frozen=True)
 class Look:
-    """The look of a chart, besides its style and width."""
+    """The look of a chart, except its style and width."""
 
     palette: str = DEFAULT.name  # a name of :data:`ppsim.show.drawing.palette.PALETTES`
     base: int = 0  # the number of the first device, stage and microbatch in texts
-    title: str = ""  # of the figure or page; empty for the schedule's
-    # in cells: ``auto``, the microbatch, with its chunk where there are over two; ``mb``, ``op``,
-    # ``none``; ``every:N`` for the numbers of every N-th microbatch, which may reach over cells
-    # that show none
+    title: str = ""  # of the figure or page; empty for the schedule's title
+    # texts in cells: ``mb``, the microbatch; ``op``, such as 2F0; ``none``; ``auto``, the
+    # microbatch, with its chunk if a device has over two; ``every:N``, every N-th microbatch, which
+    # may extend over cells without a text
     labels: str = "auto"
     window: tuple[float, float] | None = None  # the times to show, from and to; None for all
-    # where the time axis of figures ends, if that is after the last op; 0 where that ends
-    until: float = 0.0
+    until: float = 0.0  # end of a figure's time axis, if it is after the last op
     fold: bool = False  # whether to draw a repeating middle once
-    highlight: Highlight | None = None  # the ops to pick out
+    highlight: Highlight | None = None  # ops to highlight
     phases: bool = False  # whether to mark warm-up, steady phase and cool-down
-    per_device: bool = False  # whether to write idle share and peak beside every row
-    # of a figure's texts in points, its numbers at most; None for the default of the width
+    per_device: bool = False  # whether to write idle share and peak next to every row
+    # of a figure's texts in points, the largest of its numbers; None for the width's default
     font_size: float | None = None
     notes: tuple[Note, ...] = ()  # texts on a figure's first chart
 
@@ -113,7 +111,7 @@ class Look:
 
     @property
     def every(self) -> int:
-        """Every n-th microbatch has its number; 0 if the labels do not say ``every:N``."""
+        """The N of labels ``every:N``; 0 for other labels."""
         return int(self.labels.removeprefix("every:")) if EVERY.fullmatch(self.labels) else 0
 
     @property

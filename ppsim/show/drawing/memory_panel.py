@@ -1,5 +1,7 @@
-"""The memory panel of a figure: a step line per device, a band if lines would coincide, a heat
-strip for many devices; or one device's content, stacked.
+"""The memory panel of a figure.
+
+It has a step line per device, or a band if the lines would coincide, or a heat strip if there are
+many devices; or one device's memory by part, stacked.
 """
 
 from __future__ import annotations
@@ -21,31 +23,30 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_LINES = 8
-LINES_HIGH, STRIP_HIGH = 1.1, 3.0  # inches
-THIN_HIGH, LEAST_HIGH = 0.5, 0.14  # inches, where lines of bytes are to be thin; and of any lines
-# inches of an activation of a device's share, where activations are to be thin
+LINES_HIGH, STRIP_HIGH = 1.1, 3.0  # largest height in inches of lines, and of a strip
+THIN_HIGH, LEAST_HIGH = 0.5, 0.14  # height in inches of bytes in a low panel; least height
+# height in inches of one activation of a device's share, in a low panel
 ACTIVATION_HIGH = 0.07
 GAP = round(0.17 * DOTS)
 POINTS = 72
 SQUARE = "\u25a0"
-BESIDE = 4.0  # points between the axes and the names right of them
-LINE_HEIGHT = 1.15  # of a name over the font's size
-# from here on the peak's tick, for which there is little room, is rounded to a whole number
-MOST_PARTS = 10
-TICKS_APART = 1.4  # heights of the font between the peak's tick and others
-WHOLE = 4.0  # from this height on an axis has whole numbers only, as have those it compares with
-BAND_SHARE = 0.5  # of the devices need peaks of their own to have a line each
-BAR_WIDE = 60.0  # points of the bar of a strip's colours
-# lighter than what devices hold
+NAME_GAP = 4.0  # points between the axes and the names on their right
+LINE_HEIGHT = 1.15  # height of a name over the font's size
+MOST_PARTS = 10  # a peak's tick from here on is a whole number, as there is little room
+TICKS_APART = 1.4  # distance of the peak's tick and others over the font's size
+WHOLE = 4.0  # an axis up to here or higher has whole numbers only, like those it compares with
+BAND_SHARE = 0.5  # if at most this share of the devices' peaks differ, a band replaces the lines
+BAR_WIDE = 60.0  # width in points of a strip's colour scale
+# lighter than the lines of devices
 HOST_STYLE = {"linewidth": 0.8, "linestyle": (0, (1, 1.5)), "alpha": 0.75}
 
 
 def memory_height(curve: Curve | None, row: int, thin: float = 0.0) -> int:
-    """Height of the panel in dots, with the gap above it; ``row`` is the height of a device's row
-    in the chart.
+    """Return the height of the panel in dots, with the gap above it; 0 without a curve.
 
-    ``thin`` is for low lines: the most held in activations of a device's share of the model, each
-    of which is as high in every figure, so that separate figures compare.
+    ``row`` is the height of a device's row in the chart. A panel is low if ``thin`` is given: the
+    largest peak in activations of a device's share of the model. One of these has the same height
+    in every figure, so that separate figures compare.
     """
     if curve is None:
         return 0
@@ -61,10 +62,10 @@ def draw_memory(
     axes: Axes,  # its size must be final
     curve: Curve,  # memory, or any count per device
     *,
-    span: float,  # where the time axis ends
-    font: float,  # size of its texts in points
-    cap: float | None = None,  # drawn as a line; the devices over it are named above the panel
-    # the largest value of all panels that compare with this one; by default its own
+    span: float,  # the end of the time axis
+    font: float,  # size of the texts in points
+    cap: float | None = None,  # drawn as a line; devices over it are named above the panel
+    # the largest value of all panels that compare with this one; by default this curve's
     top: float | None = None,
     base: int = 0,  # the number of the first device
     # colours of the first device, the last, and the range between the least and the most
@@ -84,20 +85,18 @@ def draw_memory(
 
 
 def highest_shown(curve: Curve) -> float:
-    """Return the largest value in a panel: of a device, or of a host where lines are drawn."""
+    """Return the largest value in a panel: of a device, or of a host unless it is a strip."""
     host = curve.host if curve.host is not None and not _is_strip(curve) else curve
     return float(max(curve.peak.max(), host.peak.max()))
 
 
 def names_width(curve: Curve | None, font: float, cap: float | None = None, base: int = 0) -> float:
-    """Return the width in points of the names right of a panel, with the gap to the axes; 0 without
-    names.
-    """
+    """Return the width in points of the names right of a panel, with the gap; 0 without names."""
     if curve is None or _is_strip(curve):
         return 0.0
     texts = [_cap_text(curve, cap)] if cap is not None else []
     texts += [f"{SQUARE} {name}" for _, name, _ in _parts(curve) or _named_levels(curve, base)]
-    return BESIDE + max((text_width(text, font) for text in texts), default=0.0)
+    return NAME_GAP + max((text_width(text, font) for text in texts), default=0.0)
 
 
 def _is_strip(curve: Curve) -> bool:
@@ -114,9 +113,9 @@ def _stack(
     base: int,
     ink: str,
 ) -> None:
-    """Draw a device's content: areas above each other, each named with its amount at the peak."""
+    """Draw a device's memory by part: stacked areas, each named with its amount at the peak."""
     scale = _scale(axes, curve, font, cap, top)
-    # Each hides the lower part of those before.
+    # Lower areas are drawn later, over those before.
     for line, (colour, _) in reversed([*enumerate(part_colours(curve.parts))]):
         time, value = steps(curve, line)
         area = np.append(time, span), np.append(value, value[-1]) / scale
@@ -133,8 +132,9 @@ def _stack(
 
 
 def _parts(curve: Curve) -> list[tuple[float, str, str]]:
-    """Return for each part at the peak the height of its middle, its name with its amount, and its
-    colour; empty for several devices.
+    """Return for each part at the peak its middle's height, its name with amount, and its colour.
+
+    Empty for a curve of several devices.
     """
     if not curve.parts:
         return []
@@ -150,7 +150,7 @@ def _parts(curve: Curve) -> list[tuple[float, str, str]]:
 
 
 def _scale(axes: Axes, curve: Curve, font: float, cap: float | None, top: float) -> int:
-    """Set the axis of values and name it; return the divisor of the values."""
+    """Set ticks and name of the vertical axis, and return the values' divisor."""
     from matplotlib.ticker import MaxNLocator
 
     unit, scale = binary_unit(top) if curve.unit == BYTES else (curve.unit, 1)
@@ -252,24 +252,22 @@ def _step(
 
 
 def _banded(curve: Curve) -> bool:
-    """Return whether the devices' lines would coincide: most have the same peak as another."""
+    """Return True if the devices' lines would coincide: most share their peak with another."""
     devices = len(curve.peak)
     return devices > 1 and len(np.unique(curve.peak)) <= BAND_SHARE * devices
 
 
 def _fill_band(axes: Axes, curve: Curve, span: float, scale: int, ramp: Ramp) -> None:
-    """Draw the least and the largest memory of all devices as a band, and the fullest device as a
-    line.
-    """
+    """Draw a band from the least to the largest memory of all devices, and the fullest's line."""
     times = np.unique(np.append(curve.time, span))
-    held = (
+    values = (
         np.stack([_value_at(*steps(curve, device), times) for device in range(len(curve.peak))])
         / scale
     )
     axes.fill_between(
         times,
-        held.min(0),
-        held.max(0),
+        values.min(0),
+        values.max(0),
         step="post",
         color=blend(ramp[0], "#FFFFFF", 0.22),
         linewidth=0,
@@ -282,9 +280,7 @@ def _value_at(time: NDArray[Any], value: NDArray[Any], at: NDArray[Any]) -> NDAr
 
 
 def _named_levels(curve: Curve, base: int) -> list[tuple[float, str, int]]:
-    """Return the heights to name, with the name and a device of each: every peak, or that of the
-    fullest device.
-    """
+    """Return heights to label, each with a name and a device: every peak, or the largest."""
     fullest = int(curve.peak.argmax())
     if _banded(curve):
         return [(float(curve.peak[fullest]), _device_range([fullest], base), fullest)]
@@ -297,8 +293,9 @@ def _named_levels(curve: Curve, base: int) -> list[tuple[float, str, int]]:
 
 
 def _name_levels(axes: Axes, labels: list[tuple[float, str, str, str]], font: float) -> None:
-    """Write names right of the axes at their heights, moved apart where they would overlap, after
-    squares if any.
+    """Write names right of the axes at their heights, moved apart if they would overlap.
+
+    A label is height, name, its colour, and the colour of a square before it, empty for none.
     """
     points = axes.get_window_extent().height * POINTS / axes.figure.dpi
     per_point = axes.get_ylim()[1] / points
@@ -315,8 +312,8 @@ def _name_levels(axes: Axes, labels: list[tuple[float, str, str, str]], font: fl
         "fontsize": font,
     }
     for place, (_, name, ink, square) in zip(places, labels, strict=True):
-        beside = BESIDE + (text_width(f"{SQUARE} ", font) if square else 0)
-        for text, colour, right in ((SQUARE, square, BESIDE), (name, ink, beside)):
+        after_square = NAME_GAP + (text_width(f"{SQUARE} ", font) if square else 0)
+        for text, colour, right in ((SQUARE, square, NAME_GAP), (name, ink, after_square)):
             if colour:
                 axes.annotate(
                     text,
@@ -330,7 +327,7 @@ def _name_levels(axes: Axes, labels: list[tuple[float, str, str, str]], font: fl
 
 
 def _device_range(devices: list[int], base: int) -> str:
-    """``dev 2``, ``dev 0-3``, for the margin."""
+    """Return devices as short text for the margin: ``dev 2``, ``dev 0-3``."""
     return _names(devices, base).replace("devices", "dev").replace("device", "dev")
 
 
@@ -339,7 +336,10 @@ def _cap_text(curve: Curve, cap: float) -> str:
 
 
 def _names(devices: list[int], base: int) -> str:
-    """``device 2``, ``devices 0-3``, ``devices 0, 3``, counted from ``base``."""
+    """Return devices as text: ``device 2``, ``devices 0-3``, ``devices 0, 3``.
+
+    ``base`` is the number of the first device.
+    """
     devices = [device + base for device in devices]
     if len(devices) == 1:
         return f"device {devices[0]}"
@@ -351,13 +351,13 @@ def _names(devices: list[int], base: int) -> str:
 def _strip(
     axes: Axes, curve: Curve, span: float, font: float, top: float, base: int, ramp: Ramp
 ) -> None:
-    """Draw a row per device, the darker the more memory it uses; the bar above gives the scale."""
+    """Draw a row per device that is darker the more memory it uses, with a colour scale above."""
     from matplotlib.colors import LinearSegmentedColormap
 
     box, devices = axes.get_window_extent(), len(curve.peak)
     wide, rows = max(2, round(box.width)), max(1, min(devices, round(box.height)))
     held = np.zeros((rows, wide))
-    # of devices that outnumber the dots, a row shows the most that any holds
+    # if there are more devices than dots, a row shows the largest value of several
     for device in range(devices):
         row = held[device * rows // devices]
         np.maximum(row, columns(curve, device, span, wide), out=row)
@@ -379,7 +379,7 @@ def _strip(
 
 
 def _draw_scale(axes: Axes, curve: Curve, top: float, font: float, blues: Any) -> None:
-    """Draw the name, and a bar from white to the darkest with its two ends, above a strip."""
+    """Draw the name and the colour scale, from 0 to ``top``, above a strip."""
     box = axes.get_window_extent()
     wide, tall = (length * POINTS / axes.figure.dpi for length in (box.width, box.height))
     y = 1 + 0.5 / tall * font

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,12 +13,12 @@ from ppsim.errors import InputError
 from ppsim.show.drawing.palette import BUBBLE, BUBBLE_DARK, DEFAULT, IN_ROW, level_of, text_colour
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from plotly.graph_objects import Bar, Figure
 
 MOST_OPS = 50_000
-ROW, HEIGHT = 34, 150  # pixels of a device, and of all that is above and below
-QUARTER = "\u2005"  # a blank of a quarter of the font's size, half a digit
-LEAST_TEXT = 7  # points of a microbatch's number, which is left out where it would be smaller
+ROW, HEIGHT = 34, 150  # height in pixels of a device's row, and of everything above and below
+QUARTER = "\u2005"  # a blank of a quarter of the font's size, half as wide as a digit
+LEAST_TEXT = 7  # smallest font size in points of a microbatch's number
 
 
 def figure(timeline: Timeline) -> Figure:
@@ -38,43 +39,8 @@ def figure(timeline: Timeline) -> Figure:
             f"a notebook cannot show {len(schedule):,} ops ({MOST_OPS:,} at most)",
             "save to an .html page",
         )
-    duration = timeline.end - timeline.start
-    # the ops of a pair are drawn one after the other
-    share = np.where(schedule.pair >= 0, 0.5, 1.0)
-    start = timeline.start + np.where(schedule.leads, 0.0, duration / 2)
-    last = int(schedule.placement.chunk.max())
-    also = ", second replica" if schedule.n_chunks == 1 else ", second chunk"
-    digits = len(str(schedule.n_microbatches - 1))
-    traces = []
-    for kind in IN_ROW:
-        for chunk in range(last + 1):
-            ops = np.flatnonzero((schedule.kind == kind) & (schedule.chunk == chunk))
-            if not len(ops):
-                continue
-            colour = DEFAULT.fill(kind)[level_of(chunk, last)]
-            facts = np.stack([schedule.stage[ops], schedule.microbatch[ops]], axis=1)
-            traces.append(
-                go.Bar(
-                    name=kind.info.name
-                    + (f", chunk {chunk}" if last > 1 else also if chunk else ""),
-                    y=schedule.device[ops],
-                    x=(duration * share)[ops],
-                    base=start[ops],
-                    orientation="h",
-                    marker={"color": colour, "line": {"color": "white", "width": 0.5}},
-                    text=[widen(number, digits) for number in schedule.microbatch[ops].tolist()],
-                    textfont={"color": text_colour(colour)},
-                    textposition="inside",
-                    insidetextanchor="middle",
-                    textangle=0,
-                    constraintext="inside",
-                    customdata=np.column_stack([facts, timeline.start[ops], timeline.end[ops]]),
-                    hovertemplate=f"{Kind(kind).name}: stage %{{customdata[0]}}, microbatch "
-                    f"%{{customdata[1]}}"
-                    "<br>%{customdata[2]:.6~g} to %{customdata[3]:.6~g}<extra>%{y}</extra>",
-                )
-            )
-    result = go.Figure(traces)
+    chunks = range(int(schedule.placement.chunk.max()) + 1)
+    result = go.Figure([bar for kind in IN_ROW for bar in _bars(timeline, kind, chunks)])
     result.update_layout(
         title=f"{schedule.name}: {timeline.makespan:.6g} {timeline.unit}",
         barmode="overlay",
@@ -100,8 +66,50 @@ def figure(timeline: Timeline) -> Figure:
     return result
 
 
+def _bars(timeline: Timeline, kind: Kind, chunks: range) -> Iterator[Bar]:
+    """Yield a trace of bars for each chunk with ops of a kind."""
+    import plotly.graph_objects as go
+
+    schedule, last = timeline.schedule, chunks[-1]
+    second = "second replica" if schedule.n_chunks == 1 else "second chunk"
+    digits = len(str(schedule.n_microbatches - 1))
+    duration = timeline.end - timeline.start
+    # the two ops of a pair are drawn one after the other
+    length = np.where(schedule.pair >= 0, duration / 2, duration)
+    start = timeline.start + np.where(schedule.leads, 0.0, duration / 2)
+    for chunk in chunks:
+        ops = np.flatnonzero((schedule.kind == kind) & (schedule.chunk == chunk))
+        if not len(ops):
+            continue
+        name = kind.info.name
+        if last > 1:
+            name += f", chunk {chunk}"
+        elif chunk:
+            name += f", {second}"
+        colour = DEFAULT.fill(kind)[level_of(chunk, last)]
+        numbers = np.stack([schedule.stage[ops], schedule.microbatch[ops]], axis=1)
+        yield go.Bar(
+            name=name,
+            y=schedule.device[ops],
+            x=length[ops],
+            base=start[ops],
+            orientation="h",
+            marker={"color": colour, "line": {"color": "white", "width": 0.5}},
+            text=[widen(number, digits) for number in schedule.microbatch[ops].tolist()],
+            textfont={"color": text_colour(colour)},
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            constraintext="inside",
+            customdata=np.column_stack([numbers, timeline.start[ops], timeline.end[ops]]),
+            hovertemplate=f"{kind.name}: stage %{{customdata[0]}}, microbatch "
+            "%{customdata[1]}<br>%{customdata[2]:.6~g} to %{customdata[3]:.6~g}"
+            "<extra>%{y}</extra>",
+        )
+
+
 def widen(number: int, digits: int) -> str:
-    """Pad a number to a given number of digits, so that all numbers fit their bars or none does."""
+    """Return a number padded to ``digits``, so that either all numbers fit their bars or none."""
     text = str(number)
     blanks = QUARTER * (digits - len(text))
     return blanks + text + blanks

@@ -11,8 +11,8 @@ from typing import Any
 from ppsim.core.ops import TIMED, Kind, Stream
 
 # By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the tints of a device's first and last
-# chunk, of which the last is lighter for every kind, as in the papers; others' lie between. How far
-# apart the tints are: ``PROMISED``. They were found by a search for the largest of its numbers.
+# chunk; the last is lighter, as in the papers, and other chunks lie between. A search found them by
+# maximizing the distances in ``PROMISED``.
 COLOURS = {
     "forward": ("#333B98", "#4C5ACA"),
     "backward": ("#759265", "#7CBD74"),
@@ -21,26 +21,26 @@ COLOURS = {
 }
 COMM_ARROW = "#8A2C59"
 COMM_LANE = "#B9216B"
-COLLECTIVE = "#7C2600"  # gathered parameters and reduced gradients, in the same lane
+COLLECTIVE = "#7C2600"  # gathered parameters and reduced gradients, in the lane of messages
 COPY_LANE = "#49474E"
 # kinds other than F, B, I and W in a device's row
 VOCABULARY = "vocabulary", ("#727254", "#727254")
 ENCODER = "encoder", ("#FC72C6", "#FC72C6")
 _TINTS = COLOURS | dict([VOCABULARY, ENCODER])
 IN_ROW = tuple(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE and kind.info.colour)
-LEVELS = 8  # tints of a kind, from that of a device's first chunk to that of its last
-# of a hatched cell that is lines, which blend with the fill where they would be too fine
+LEVELS = 8  # tints of a kind, from a device's first chunk to its last
+# share of lines in a hatched cell, by which line and fill blend if lines would be too fine
 HATCHED_SHARE = 0.35
 BUBBLE = "#F1F3F6"
 BUBBLE_DARK = "#0B0E12"  # the same on a dark page
-# Outline of the ops that the reader picked out, on a light and on a dark page.
+# Outline of highlighted ops, on a light and on a dark page.
 HIGHLIGHT = ("#D1242F", "#FF7B72")
 Ramp = tuple[str, str, str]
 # Curves of the first, the middle and the last device, light and dark: apart by lightness too.
 RAMP: tuple[Ramp, Ramp] = (("#0B1B3F", "#3A6EA5", "#CC8400"), ("#F2F7FC", "#62A8E0", "#B86A00"))
-# Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), on a light and on a dark page: pale where
-# a schedule has to wait, strong where it need not, and apart from all ops and each other for every
-# kind of colour vision.
+# Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), on a light and on a dark page: pale for
+# unavoidable causes, strong for avoidable ones. They are distinct from all ops and each other for
+# every kind of colour vision.
 CAUSE_FILL = {
     "host": "#8291FC",
     "message": "#EAC6A2",
@@ -71,11 +71,11 @@ CAUSE_DARK = {
     "feedback": "#CDA8FF",
     "optimizer": "#CEFED9",
 }
-DIMMED = 0.22  # of a colour over the bubble's, for ops that the reader did not pick out
-# Schedules beside each other in charts of many points, on a light and on a dark page; marks differ
+DIMMED = 0.22  # share of a colour over the bubble's, for ops that are not highlighted
+# Families of schedules in charts of many points, on a light and on a dark page; their marks differ
 # in shape as well.
 FAMILY_COLOURS = (
-    # nearly okabe-ito's first, which cells have, where it stays so on dark pages
+    # nearly okabe-ito's first colour; that one is a cell's, and stays as it is on dark pages
     ("#0072B1", "#5FB3F0"),
     ("#C85200", "#FF9A4D"),
     ("#008F68", "#3CC79B"),
@@ -89,8 +89,9 @@ MARKERS = "os^Dv"  # of figures; pages draw the same shapes
 
 
 def family_look(number: int) -> tuple[tuple[str, str], int]:
-    """Return the colours of the n-th family and the number of its shape; no two of the first 40
-    share both.
+    """Return the colours of the n-th family and the number of its mark's shape.
+
+    No two of the first 40 families have both in common.
     """
     return FAMILY_COLOURS[number % len(FAMILY_COLOURS)], (
         number + number // len(FAMILY_COLOURS)
@@ -127,7 +128,7 @@ OTHER_PARTS = (
     ("#B9437B", "#E27FB0"),
     ("#7C6BB0", "#A899DB"),
 )
-# Candidates for a plan by how they came out: refused, too large twice, too slow twice, simulated.
+# Candidates for a plan by outcome, in the order of ``OUTCOMES`` in ``workload/plans/task.py``.
 OUTCOME_COLOURS = (
     ("#C9CED6", "#4A5462"),
     ("#8C93A0", "#8A95A6"),
@@ -139,10 +140,10 @@ OUTCOME_COLOURS = (
 )
 HEAT = ("#F2F7FC", "#1F5C99")  # the least and the most of a heat map
 HEAT_DARK = ("#16202C", "#7FB2E5")  # the same on a dark page
-# Terminals with 256 colours get these numbers of xterm's, chosen, as the nearest to a colour of the
-# page may be that of another kind. By colour key: two shades of a device's first chunk, for even
-# and odd microbatches, then two lighter ones of its last. How far apart they are:
-# ``tests/show/drawing/test_palette.py``.
+# Numbers of xterm's 256 colours, by colour key: two shades of a device's first chunk, for even and
+# odd microbatches, then two lighter ones of its last. They were chosen by hand, as the colours
+# nearest to two kinds of a page may be the same. ``tests/show/drawing/test_palette.py`` checks
+# their distances.
 XTERM = {
     "forward": ((20, 19), (63, 62)),
     "backward": ((101, 144), (150, 151)),
@@ -170,25 +171,23 @@ XTERM_CAUSES = {  # idle time by cause, on a light and on a dark terminal
 FEW_COLOURS, MANY_COLOURS = 256, 1 << 24  # of a terminal
 MUTED = "#66707E"
 PAGE, INK = "#ffffff", "#000000"
-BLACK = "#000001"  # of numbers on fills, which stay so on dark pages, where other black text turns
-TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever the terminal has
+BLACK = "#000001"  # of numbers on fills; unlike other black text they stay black on dark pages
+TERMINAL_MUTED = "#767676"  # contrast of 4.5 on both white and black
 
 
 def part_colours(parts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the colours of a device's contents, by name, on a light and a dark page."""
+    """Return the colours of the parts of a device's memory, on a light and a dark page."""
     others = cycle(OTHER_PARTS)
     return [PART_COLOURS.get(part.removesuffix(", chunk 0")) or next(others) for part in parts]
 
 
 def channels(colour: str) -> tuple[int, int, int]:
-    """Red, green and blue of ``#rrggbb``, 0 to 255 each."""
+    """Return red, green and blue of ``#rrggbb``, 0 to 255 each."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 
 def xterm_colour(number: int) -> str:
-    """Return the ``#rrggbb`` of one of xterm's colours from 16 to 255: a cube of six steps each,
-    then greys.
-    """
+    """Return the ``#rrggbb`` of an xterm colour from 16 to 255: a cube of 6 x 6 x 6, then greys."""
     if number >= 232:
         return "#" + 3 * f"{8 + 10 * (number - 232):02X}"
     steps = (0, 95, 135, 175, 215, 255)
@@ -197,8 +196,9 @@ def xterm_colour(number: int) -> str:
 
 
 def level_of(chunk: Any, last: int) -> Any:
-    """Return the tint of a chunk, of ``LEVELS``, or of each chunk of an array, on devices whose
-    last chunk is ``last``.
+    """Return the tint (0 to ``LEVELS`` - 1) of a chunk, or of an array of chunks.
+
+    ``last`` is the devices' last chunk.
     """
     return (2 * chunk * (LEVELS - 1) + last) // max(1, 2 * last)
 
@@ -222,18 +222,18 @@ def ramp_colours(ramp: Ramp, count: int) -> list[str]:
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of ``#rrggbb`` as WCAG 2 defines it, 0 to 1."""
+    """Return the relative luminance of ``#rrggbb`` by WCAG 2, 0 to 1."""
     parts = [channel / 255 for channel in channels(colour)]
     linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def text_colour(fill: str) -> str:
-    """White or black, whichever reads on ``fill`` (contrast at least 4.5)."""
+    """Return white or black, whichever is readable on ``fill`` (contrast at least 4.5)."""
     return "#ffffff" if 1.05 / (luminance(fill) + 0.05) >= 4.5 else BLACK
 
 
-# What has another colour on a dark page, beside cells, messages and points, which keep theirs.
+# Colours and their replacements on a dark page; cells, messages and points keep their colours.
 TWINS = {
     **{
         PAGE: "#0d1117",
@@ -272,9 +272,7 @@ class Palette:
     ramp: Ramp = RAMP[0]  # of curves of memory: the first device's, the middle one's and the last's
 
     def fill(self, kind: Kind) -> tuple[str, ...]:
-        """Return the tints of a kind, by level; that of idle time for kinds that are not in a
-        device's row.
-        """
+        """Return the tints of a kind, by level; idle time's for kinds outside the compute row."""
         first, last = self.tints.get(kind.info.colour) or (self.bubble,) * 2
         return tuple(blend(last, first, level / (LEVELS - 1)) for level in range(LEVELS))
 
@@ -297,9 +295,8 @@ class Palette:
 
 
 DEFAULT = Palette("default", _TINTS)
-# Colours of the papers that a figure is to be compared with, in the order of ``COLOURS``; a full
-# backward of zb and an input gradient of megatron, which those papers do not draw, have colours
-# between.
+# Colours of papers to compare figures with, in the order of ``COLOURS``. A full backward of zb and
+# an input gradient of megatron, which those papers do not draw, have intermediate colours.
 OF_PAPERS = {
     "zb": "#397AF2 #9DBDF9  #1E8F98 #7FC4C9  #44D3DA #A6EAED  #C5E3D1 #E0F0E7",
     "megatron": "#305496 #B4C6E7  #375623 #A9D08E  #2F8F7F #9AD1C7  #D88C2B #F2CF9F",
@@ -312,26 +309,23 @@ OF_PAPERS = {
 
 @dataclass(frozen=True)
 class Promise:
-    """The least distance between the two tints of F, B, I and W, checked by
-    `tests/show/drawing/test_palette.py`.
-    """
+    """Least distances between tints of F, B, I and W; ``test_palette.py`` checks them."""
 
-    # CIEDE2000 of any two, and of these from messages and bubbles, whatever cones the reader lacks
+    # CIEDE2000 between any two, messages and bubbles, for every kind of colour vision
     seen: float = 0.0
-    # steps of lightness L* between any two of the first chunk, and of the last
+    # difference of lightness L* between any two of the first chunk, and of the last
     in_grey: float = 0.0
     chunks_in_grey: float = 0.0  # the same between any two of both chunks
 
 
-# Of palettes that are for every kind of colour vision, or for print in grey: what the words of
-# ``--palette`` say.
+# Palettes for every kind of colour vision, or for print in grey, as the help of ``--palette`` says.
 PROMISED = {
     "default": Promise(seen=11.2, in_grey=8.8, chunks_in_grey=4.4),
     "okabe-ito": Promise(seen=10),
     "mono": Promise(in_grey=20, chunks_in_grey=9.5),
 }
 BUBBLES = {"megatron": "#E7E6E6", "okabe-ito": BUBBLE}  # elsewhere white
-MONO_BESIDE = {"vocabulary": "#707070", "encoder": "#D0D0D0"}
+MONO_OTHERS = {"vocabulary": "#707070", "encoder": "#D0D0D0"}
 MONO_HATCHES = {"encoder": "#8F8F8F"}
 GREY_RAMP = ("#1A1A1A", "#5C5C5C", "#9A9A9A")
 HATCHED_BUBBLE = "#B8B8B8"
@@ -341,7 +335,7 @@ def _paper_palette(name: str) -> Palette:
     fills = OF_PAPERS[name].split()
     tints = dict(zip(COLOURS, zip(fills[::2], fills[1::2], strict=True), strict=True))
     tints |= {
-        key: (MONO_BESIDE[key],) * 2 if name == "mono" else own
+        key: (MONO_OTHERS[key],) * 2 if name == "mono" else own
         for key, own in (VOCABULARY, ENCODER)
     }
     lines = HATCHED_BUBBLE if name == "mono" else ""

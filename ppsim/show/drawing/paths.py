@@ -1,4 +1,4 @@
-"""Shapes that are drawn into matplotlib axes as one path."""
+"""Many shapes as one matplotlib path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_path(axes: Axes, path: Path, **look: Any) -> None:
-    """Add a shape on whole dots, without an edge unless its look says otherwise."""
+    """Add a path to axes, snapped to whole dots and without an edge unless ``look`` says so."""
     from matplotlib.patches import PathPatch
 
     axes.add_artist(PathPatch(path, **{"linewidth": 0, "snap": True} | look))
@@ -22,7 +22,7 @@ def add_path(axes: Axes, path: Path, **look: Any) -> None:
 def rectangles(
     left: NDArray[Any], right: NDArray[Any], top: NDArray[Any], bottom: NDArray[Any]
 ) -> Path:
-    """Return rectangles as one path, each edge of shape (rectangles,)."""
+    """Return rectangles as one path; the edges have shape (rectangles,)."""
     from matplotlib.path import Path
 
     corners = np.stack(

@@ -1,11 +1,11 @@
-"""The Gantt chart for a terminal: one row per device, cells by duration.
+"""The Gantt chart for a terminal: one row per device, cells as wide as their duration.
 
-With colour a cell is its kind's colour with the microbatch number; without, its kind's letter and
-number (lower case for a device's second stage), in the kind's colour where a terminal has sixteen.
-One column is never more time than the shortest op, so nothing is down-sampled: what does not fit is
-folded away, and said so. Only ops that take a ``NEGLIGIBLE`` part of the makespan, which no chart
-could show next to the others, are left out, and said so too, as are gaps that a column is too
-coarse for.
+With 256 colours or more, a cell has its kind's colour and the microbatch number. With fewer, it has
+its kind's letter and the number (lower case for a device's second stage).
+
+A column is at most as long as the shortest op, so no op disappears; if the chart is too wide, its
+middle is folded away. Ops shorter than ``NEGLIGIBLE`` of the makespan are left out. The line above
+the chart states what is folded, left out, or rounded.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ MOST_ROWS = 32
 NEGLIGIBLE = 1e-9
 LEAST_CELLS = 20
 NUMBERS = len(" 100.0% idle  peak 999")
-LONG = 4  # times the columns at hand, from which on a part of the middle is shown too
-# Of sixteen colours, by colour key of a kind, which themes of light and of dark terminals set
-# apart.
+LONG = 4  # a chart longer than so many widths shows a part of its middle too
+# Styles in sixteen colours, by a kind's colour key; they differ in light and in dark themes.
 BASIC = {
     "forward": Style(color="bright_white", bgcolor="blue"),
     "backward": Style(color="black", bgcolor="green"),
@@ -60,7 +59,7 @@ BASIC = {
     "encoder": Style(color="bright_white", bgcolor="magenta"),
 }
 PLAIN = Style()
-# What goes on in parallel with compute, by band of the lane; several of them in one column.
+# Signs of copies and collectives by band of the lane, and of several in one column.
 LANE_SIGNS = {
     COPY_OUT: (">", "copy out"),
     COPY_IN: ("<", "copy in"),
@@ -71,16 +70,14 @@ BOTH = "x"
 
 @dataclass(frozen=True)
 class Signs:
-    """The signs of the chart besides letters: idle time, the rest of an op, time folded away, rows
-    left out.
-    """
+    """The signs of the chart other than letters."""
 
-    bubble: str = "·"
-    rest: str = "─"
-    hatch: str = "╱"
-    fold: str = "  ⋯  "
-    more: str = "⋮"
-    muted: str = ""
+    bubble: str = "·"  # idle time
+    rest: str = "─"  # the rest of an op after its letter and number
+    hatch: str = "╱"  # fills cells of hatched kinds
+    fold: str = "  ⋯  "  # time folded away
+    more: str = "⋮"  # devices left out
+    muted: str = ""  # the style of all these
 
 
 COLOURED = Signs(bubble="╌", muted=TERMINAL_MUTED)
@@ -88,14 +85,14 @@ ASCII = Signs(".", "-", "/", " ... ", ":")
 
 
 def signs_for(encoding: str, colour: bool) -> Signs:
-    """Return the signs that a console's encoding has."""
+    """Return the signs that a console's encoding can print."""
     signs = COLOURED if colour else Signs()
     used = signs.bubble + signs.rest + signs.hatch + signs.fold + signs.more
-    return signs if carries(encoding, used) else replace(ASCII, muted=signs.muted)
+    return signs if can_encode(encoding, used) else replace(ASCII, muted=signs.muted)
 
 
-def carries(encoding: str, text: str) -> bool:
-    """Return whether an encoding has all characters of a text."""
+def can_encode(encoding: str, text: str) -> bool:
+    """Return whether an encoding can encode a text."""
     try:
         text.encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -111,13 +108,16 @@ class Grid:
     stretches: tuple[tuple[float, float], ...]
 
     def cells(self, stretch: int) -> int:
-        """Columns of a stretch."""
+        """Return the number of columns of a stretch."""
         first, last = self.stretches[stretch]
         return round((last - first) / self.column)
 
 
 def grid_for(length: NDArray[np.float64], total: float, columns: int) -> Grid:
-    """Two columns for the shortest op if everything fits, else one, else the middle folded away."""
+    """Return a grid with two columns for the shortest op if all fits, else one.
+
+    If that is too wide as well, parts of the middle are folded away.
+    """
     shortest = float(length.min(where=length > 0, initial=total))
     if shortest <= 0:
         return Grid(1.0, ((0.0, 0.0),))
@@ -138,9 +138,7 @@ def grid_for(length: NDArray[np.float64], total: float, columns: int) -> Grid:
 
 
 def _finest_gap(timeline: Timeline) -> float:
-    """Return the shortest idle time between two ops of a device that is not negligible; infinite if
-    there is none.
-    """
+    """Return the shortest idle time between ops of a device that is not negligible, or infinity."""
     offsets = timeline.schedule.offsets
     gaps = timeline.start[1:] - timeline.end[:-1]
     # from one device's last op to the next one's first
@@ -149,9 +147,7 @@ def _finest_gap(timeline: Timeline) -> float:
 
 
 def _lengths(timeline: Timeline) -> NDArray[np.float64]:
-    """Return each op's time in the chart: half for a member of a pair, zero for a negligible
-    one.
-    """
+    """Return each op's time in the chart: half for an op of a pair, zero for a negligible op."""
     length = timeline.end - timeline.start
     length[timeline.schedule.pair != NONE] /= 2
     length[length < NEGLIGIBLE * timeline.makespan] = 0
@@ -160,35 +156,30 @@ def _lengths(timeline: Timeline) -> NDArray[np.float64]:
 
 def gantt(
     timeline: Timeline,
-    metrics: Metrics,  # its numbers
+    metrics: Metrics,  # of the timeline
     columns: int,  # of the terminal
-    # that it has: from 256 on cells have no letters, with 16 letters are on a colour, with 0 on
-    # none
+    # of the terminal: with 256 or more cells have no letters, with 16 letters have a background,
+    # with 0 they have none
     colours: int,
     encoding: str = "utf-8",  # of the terminal
     *,
-    marks: Marks | None = None,  # the reasons why devices wait, drawn in their idle time
-    # whether streams of a device other than compute have a line below it
+    marks: Marks | None = None,  # causes of idle time, drawn in it
+    # whether a line below each device shows its copies and collectives
     lanes: bool = False,
 ) -> Group:
-    """Return the chart as rich renderables, at most ``columns`` wide; each device's numbers if they
-    fit.
+    """Return the chart as rich renderables, at most ``columns`` wide.
+
+    Each row ends with the device's idle share and peak if there is room.
     """
-    beside = streams_of(timeline) if lanes else None
+    streams = streams_of(timeline) if lanes else None
     timeline = compute_row(timeline)
     schedule, signs = timeline.schedule, signs_for(encoding, colours > 0)
-    if 0 < colours < FEW_COLOURS:  # the grey of light and dark terminals is none of sixteen colours
+    if 0 < colours < FEW_COLOURS:  # none of sixteen colours is grey in light and dark themes
         signs = replace(signs, muted="")
     name_width = len(f"dev {schedule.n_devices - 1} ")
-    numbers = columns - name_width - NUMBERS >= LEAST_CELLS
-    # once: ops may be millions
-    length, gap, total = _lengths(timeline), _finest_gap(timeline), timeline.makespan
-    grid = grid_for(length, total, max(LEAST_CELLS, columns - name_width - NUMBERS * numbers))
-    if numbers and gap < grid.column * (1 - 1e-9):
-        wide = grid_for(length, total, columns - name_width)
-        # gaps matter more than the numbers, which the summary has too
-        if wide.column < grid.column:
-            numbers, grid = False, wide
+    # computed once, as there may be millions of ops
+    length, gap = _lengths(timeline), _finest_gap(timeline)
+    grid, numbers = _choose_grid(length, gap, timeline.makespan, columns, name_width)
     labelled = _labelled_kinds(timeline.schedule, length, grid, colours >= FEW_COLOURS)
     devices = list(range(schedule.n_devices))
     if len(devices) > MOST_ROWS:
@@ -207,33 +198,49 @@ def gantt(
             share = metrics.idle[device] / metrics.makespan if metrics.makespan else 0.0
             line.append(f" {share:6.1%} idle  peak {metrics.peak_activations[device]}", signs.muted)
         lines.append(line)
-        if beside is not None:
-            lines.append(_stream_signs(beside, device, grid, name_width, signs))
+        if streams is not None:
+            lines.append(_stream_signs(streams, device, grid, name_width, signs))
     if len(devices) < schedule.n_devices:
-        lines.append(
-            Text(
-                f"{signs.more} {len(devices)} of {schedule.n_devices} devices, evenly chosen",
-                signs.muted,
-            )
-        )
-    if beside is not None:
-        used = [LANE_SIGNS[band] for band in np.unique(beside.band).tolist()]
-        names = ", ".join(
-            f"{sign} {name}" for sign, name in (*used, *[(BOTH, "several")] * (len(used) > 1))
-        )
-        lines.append(Text(f"{'':{name_width}}below each device: {names}", signs.muted))
+        shown = f"{len(devices)} of {schedule.n_devices} devices, evenly chosen"
+        lines.append(Text(f"{signs.more} {shown}", signs.muted))
+    if streams is not None:
+        lines.append(Text(f"{'':{name_width}}{_stream_legend(streams)}", signs.muted))
     lines.append(_axis(grid, name_width, signs))
     for line in lines:
         line.no_wrap, line.overflow = True, "crop"
     return Group(*lines, *_legend(timeline, name_width, columns, colours, signs, marks))
 
 
-def _stream_signs(beside: Lane, device: int, grid: Grid, indent: int, signs: Signs) -> Text:
-    """Return the line below a device: a sign in every column in which it copies or takes part in a
-    collective.
+def _choose_grid(
+    length: NDArray[np.float64], gap: float, total: float, columns: int, name_width: int
+) -> tuple[Grid, bool]:
+    """Return the columns of a chart, and whether each row ends with the device's numbers.
+
+    Numbers are left out if a finer grid without them shows more gaps: the summary has them too.
     """
-    own = beside.device == device
-    bands, left, right = beside.band[own].tolist(), beside.left[own], beside.right[own]
+    room = columns - name_width
+    if room - NUMBERS < LEAST_CELLS:
+        return grid_for(length, total, max(LEAST_CELLS, room)), False
+    grid = grid_for(length, total, room - NUMBERS)
+    if gap < grid.column * (1 - 1e-9):
+        wide = grid_for(length, total, room)
+        if wide.column < grid.column:
+            return wide, False
+    return grid, True
+
+
+def _stream_legend(streams: Lane) -> str:
+    """Return the meaning of the signs below each device."""
+    used = [LANE_SIGNS[band] for band in np.unique(streams.band).tolist()]
+    if len(used) > 1:
+        used.append((BOTH, "several"))
+    return "below each device: " + ", ".join(f"{sign} {name}" for sign, name in used)
+
+
+def _stream_signs(streams: Lane, device: int, grid: Grid, indent: int, signs: Signs) -> Text:
+    """Return the line below a device, with signs while it copies or takes part in a collective."""
+    own = streams.device == device
+    bands, left, right = streams.band[own].tolist(), streams.left[own], streams.right[own]
     parts = []
     for number, (begin, _) in enumerate(grid.stretches):
         cells = [" "] * grid.cells(number)
@@ -253,12 +260,12 @@ def _stream_signs(beside: Lane, device: int, grid: Grid, indent: int, signs: Sig
 def _labelled_kinds(
     schedule: Schedule, length: NDArray[np.float64], grid: Grid, colour: bool
 ) -> set[int]:
-    """Return the kinds whose every cell has room for its number."""
+    """Return the kinds of which all cells have room for their number."""
     digits = len(str(schedule.round_microbatches - 1))
     counts, kinds = np.bincount(schedule.kind, minlength=len(Kind)), set()
     for kind in (kind for kind in IN_ROW if counts[kind] and kind not in ONCE_A_STEP):
         least = length.min(where=(schedule.kind == kind) & (length > 0), initial=np.inf)
-        need = digits + (kind.info.hatched or not colour)  # these show the kind's letter too
+        need = digits + (kind.info.hatched or not colour)  # one more for the kind's letter
         if need <= np.floor(least / grid.column + 1e-9) < np.inf:
             kinds.add(int(kind))
     return kinds
@@ -266,9 +273,7 @@ def _labelled_kinds(
 
 @dataclass(frozen=True)
 class IdleSigns:
-    """The signs of a device's idle time in one stretch of the chart: the cause of waiting, if
-    known.
-    """
+    """Writes a device's idle time in one stretch of the chart, with its causes if known."""
 
     signs: Signs
     marks: Marks | None
@@ -276,7 +281,7 @@ class IdleSigns:
     stretch: int
 
     def append(self, row: Text, first: int, last: int) -> None:
-        """Add the columns from one to before another to a row."""
+        """Append the columns from ``first`` to before ``last`` to a row."""
         if self.marks is None or first >= last:
             row.append(self.signs.bubble * (last - first), self.signs.muted)
             return
@@ -369,7 +374,7 @@ def _scale(
 
 
 def _axis(grid: Grid, indent: int, signs: Signs) -> Text:
-    """Time under the columns, at round numbers at least eight columns apart."""
+    """Return the line of times under the columns: round numbers at least eight columns apart."""
     step = 10 ** np.ceil(np.log10(8 * grid.column))
     step = next(s for s in (step / 5, step / 2, step) if s >= 8 * grid.column * 0.999)
     axis = ""
@@ -409,9 +414,7 @@ def _legend(
 
 
 def _legend_entry(entry: Entry, colours: int, signs: Signs) -> Text:
-    """Return the legend of cells: a box for each kind and chunk with its name; the order of the
-    chunks' boxes; idle time.
-    """
+    """Return a legend's entry as text: boxes in the terminal's colours, and the name."""
     name = (f" {entry.name[0].lower()}{entry.name[1:]}", signs.muted)
     if colours < FEW_COLOURS and entry.of_chunks:
         return Text.assemble((_letter_case(entry), signs.muted), name)
@@ -436,14 +439,14 @@ def _legend_entry(entry: Entry, colours: int, signs: Signs) -> Text:
 
 
 def _letter_case(entry: Entry) -> str:
-    """Return which letters stand for which chunks, for what follows in an entry of chunks."""
+    """Return the letter case that stands for each chunk, to precede the entry's name."""
     return "capital and small by turns:" if entry.name == BY_CHUNK else "capital, small:"
 
 
 def _legend_box(
     kind: Kind, chunk: int, fill: str, wide: int, colours: int, signs: Signs
 ) -> tuple[str, Style]:
-    """Return a kind's letter as in its cells: small for a second chunk without colours."""
+    """Return a box with a kind's letter in its cells' style, lower case for odd chunks."""
     if colours < FEW_COLOURS:
         letter = kind.name.lower() if chunk % 2 else kind.name
         return letter, BASIC[kind.info.colour] if colours else PLAIN

@@ -1,6 +1,4 @@
-"""Marks of idle time in a terminal: the cause of waiting, or a device blocked in a send or
-receive.
-"""
+"""Marks of idle time in a terminal: its cause, or a device blocked in a send or receive."""
 
 from __future__ import annotations
 
@@ -26,13 +24,13 @@ if TYPE_CHECKING:
     from ppsim.analysis.idle import Idle
     from ppsim.core.execution import Execution
 
-LIGHT_GROUNDS = ("7", "15")  # of the sixteen colours, the last of COLORFGBG
+LIGHT_GROUNDS = ("7", "15")  # light backgrounds among the sixteen colours, last in COLORFGBG
 BLOCKED = "blocked in a send or receive"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One kind of waiting: its sign, the style of it, and its name."""
+    """The look of one cause of waiting: sign, style and name."""
 
     sign: str
     style: Style
@@ -41,13 +39,13 @@ class Mark:
 
 @dataclass(frozen=True)
 class Marks:
-    """Stretches of waiting, ascending on each device."""
+    """Intervals of waiting, ascending on each device."""
 
-    looks: tuple[Mark, ...]  # the kinds of marks
-    device: NDArray[np.int64]  # shape (stretches,)
-    start: NDArray[np.float64]  # shape (stretches,)
-    end: NDArray[np.float64]  # shape (stretches,)
-    look: NDArray[np.int64]  # shape (stretches,), index into ``looks``
+    looks: tuple[Mark, ...]  # one per cause
+    device: NDArray[np.int64]  # shape (intervals,)
+    start: NDArray[np.float64]  # shape (intervals,)
+    end: NDArray[np.float64]  # shape (intervals,)
+    look: NDArray[np.int64]  # shape (intervals,), index into ``looks``
 
     def __iter__(self) -> Iterator[Mark]:
         return (self.looks[look] for look in np.unique(self.look))
@@ -59,16 +57,16 @@ class Marks:
         return replace(self, **columns)
 
     def mark_at(self, time: float) -> Mark | None:
-        """Return the mark at a time, of the marks of one device; None if there is none."""
+        """Return the mark at a time, or None; needs the marks of one device only."""
         here = int(np.searchsorted(self.start, time, "right")) - 1
         return self.looks[self.look[here]] if here >= 0 and time < self.end[here] else None
 
 
 def marks_of_idle(idle: Idle, colours: int) -> Marks:
-    """Idle time by its cause, as cells in the colours of pages, the dark ones unless the terminal
-    is light.
+    """Return idle time by cause as cells in the pages' colours for light or dark backgrounds.
 
-    A terminal that has no more than 256 ``colours`` gets numbers of xterm's.
+    A terminal with 256 ``colours`` gets xterm's numbers. The background is dark unless COLORFGBG
+    says otherwise.
     """
     from ppsim.analysis.idle import NAMES
 
@@ -83,8 +81,9 @@ def marks_of_idle(idle: Idle, colours: int) -> Marks:
 
 
 def marks_of_messages(execution: Execution) -> Marks | None:
-    """Return the time that devices spend in sends and receives; None if these run in parallel with
-    compute.
+    """Return the times at which devices are blocked in sends and receives.
+
+    None if all messages run in parallel with compute.
     """
     schedule, timeline = execution.lowered.schedule, execution.timeline
     waits = ~np.isin(schedule.kind, [*COMPUTE, Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD]) & (

@@ -1,9 +1,10 @@
-"""Time against memory, drawn: the points, the Pareto front and their names."""
+"""Time against memory as a figure: points, Pareto fronts and names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,33 +22,33 @@ if TYPE_CHECKING:
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 Segment = tuple[float, float, float, float]  # from x, y to x, y
-POINTS = 72  # to the inch
+POINTS = 72  # points per inch
 ASPECT = 0.62  # height of the figure over its width
 # inches between the axes and the edges of the figure
 LEFT, RIGHT, BELOW, ABOVE = 0.6, 0.15, 0.42, 0.08
-TITLE = 0.32  # inches for the title of a panel, where there are several, above the names of points
-PANEL = 0.46  # height of such a panel over its width
+TITLE = 0.32  # inches for a panel's title, if there are several panels
+PANEL = 0.46  # height of one of several panels over its width
 FONT = 6.5
-GAP = 4.0  # points between a point and its name
-DOT = 2.0  # radius of a point
-LINE_ROOM = 0.4  # points on either side of a front's line
+GAP = 4.0  # distance of a mark and its name in points of paper
+DOT = 2.0  # radius of a mark in points of paper
+LINE_ROOM = 0.4  # half the width of a front's line in points of paper
 LINE = 1.1  # height of a line of text over the font's size
-SPREAD = 1.05  # of a text drawn on a raster over its width in the font
-CROWD = 40  # points, above which only points of fronts have names
-LONG_FRONT = 12  # points on fronts, of which only those have names that cover nothing, and the ends
-NEAR = 6  # places for a name beside its point
-AWAY = (14.0, 24.0, 38.0)  # points between a point and a name that has no room beside it
-LEADER_DOTS = 12  # of a line to a name, where it is looked whether it meets others
-FAR = 8.0  # ratio of the largest to the smallest value from which an axis is logarithmic
+SPREAD = 1.05  # width of a text on a raster over its width in the font
+CROWD = 40  # number of points, above which only those on fronts have names
+LONG_FRONT = 12  # points on fronts, above which only ends are named regardless of overlaps
+NEAR = 6  # places for a name next to its mark
+AWAY = (14.0, 24.0, 38.0)  # distances of a mark and a name that has no room next to it
+LEADER_DOTS = 12  # places along the line to a name that are checked for overlaps
+FAR = 8.0  # ratio of the largest to the smallest value, above which an axis is logarithmic
 LONGEST_NAME, LONGEST_LABEL = 60, 80  # characters
 LABEL = re.compile(r"([\w ]+) \((t_[A-Za-z0-9])\)")
 
 
 def figure_of(found: Tradeoff, time: str, memory: str, width: float) -> Figure:
-    """Return the points and the front as a figure ``width`` inches wide; see :func:`draw_tradeoff`
-    for the labels.
+    """Return points and Pareto fronts as a figure ``width`` inches wide.
 
-    Groups, whose shares of the model are not the same, have a panel each, one below the other.
+    ``time`` and ``memory`` label the axes. Each group has a panel, as its shares of the model
+    differ from other groups'.
     """
     from matplotlib.figure import Figure
 
@@ -72,10 +73,9 @@ def figure_of(found: Tradeoff, time: str, memory: str, width: float) -> Figure:
 def draw_tradeoff(
     axes: Axes, found: Tradeoff, *, time: str, memory: str, families: Sequence[str] | None = None
 ) -> None:
-    """Draw points and front onto axes of final size: time to the right, memory upwards, less of
-    both is better.
+    """Draw points and Pareto fronts onto axes of final size, over time and memory.
 
-    ``families`` have their colours and marks in this order, the points' own by default.
+    ``families`` gives the order of colours and marks, by default that of the points.
     """
     x, y = np.array([(p.makespan, p.peak) for p in found.points], np.float64).reshape(-1, 2).T
     best, groups = found.best, np.array([p.group for p in found.points])
@@ -91,8 +91,8 @@ def draw_tradeoff(
             continue
         (colour, _), shape = family_look(number)
         marker = MARKERS[shape]
-        own = np.array([name == family for name in names])
-        first, rest = own & best, own & ~best
+        members = np.array([name == family for name in names])
+        first, rest = members & best, members & ~best
         axes.scatter(x[first], y[first], s=15, color=colour, marker=marker, zorder=3)
         hollow: dict[str, Any] = {
             "facecolors": "white",
@@ -101,7 +101,7 @@ def draw_tradeoff(
             "marker": marker,
         }
         axes.scatter(x[rest], y[rest], s=11, zorder=2, **hollow)
-        # most points have no name beside them
+        # a legend, as most points have no name
         if len(names) > CROWD or best.sum() > LONG_FRONT >= len(set(names)):
             axes.scatter([], [], s=13, color=colour, marker=marker, label=family)
     _set_ranges(axes, x, y)
@@ -110,12 +110,12 @@ def draw_tradeoff(
     symbol = LABEL.fullmatch(time)
     label = f"{symbol[1]} (units of ${symbol[2]}$)" if symbol else shorten(time, LONGEST_LABEL)
     axes.set_xlabel(label, fontsize=FONT, parse_math=bool(symbol))
-    axes.set_ylabel(_folded(memory, axes), fontsize=FONT, parse_math=False)
+    axes.set_ylabel(_two_lines(memory, axes), fontsize=FONT, parse_math=False)
     _name_points(axes, found, x, y, fronts)
 
 
 def _set_ranges(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
-    """Set both axes' ranges: logarithmic where values are far apart, else memory from zero."""
+    """Set both axes' ranges: logarithmic if values are far apart, else memory from zero."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.margins(0.12, 0.15)
@@ -129,8 +129,8 @@ def _set_ranges(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> N
         axes.set_ylim(bottom=0)
 
 
-def _folded(label: str, axes: Axes) -> str:
-    """Return an axis label on two lines where one is longer than the axis."""
+def _two_lines(label: str, axes: Axes) -> str:
+    """Return an axis label, broken into two lines if it is longer than the axis."""
     tall = axes.get_window_extent().height * POINTS / axes.figure.dpi
     words = shorten(label, LONGEST_LABEL).split(" ")
     if text_width(" ".join(words), FONT) < tall or len(words) < 2:
@@ -149,88 +149,69 @@ def _name_points(
     y: NDArray[np.float64],
     fronts: Sequence[NDArray[np.int64]],
 ) -> None:
-    """Write each point's name next to it, on the first side where it covers neither a point nor
-    another name.
+    """Write each point's name next to it, at the first place that covers no mark or other name.
 
-    The front has its names first and in any case, on the side where most of them is in the picture
-    and, if there is one, off the fronts' lines and not beside another of them; in a crowd the
-    others go without. Of a long front only the ends have a name in any case. A name that had to
-    move away has a line to its point, and a white box behind it keeps lines from striking through.
+    Points on fronts are named first, and regardless of overlaps; of a long front only its ends are.
+    Their places avoid the fronts' lines and the neighbourhood of other front points if possible. In
+    a crowd other points have no name. A name further away has a line to its point, and a white box
+    so that lines do not cross the text.
     """
-    box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3, "alpha": 0.85}
     point_per_dot = POINTS / axes.figure.dpi
     points = axes.transData.transform(np.stack([x, y], 1)) * point_per_dot
     page, inside = axes.figure.bbox, axes.get_window_extent()
     room = tuple(dots * point_per_dot for dots in (inside.x0, inside.y0, page.x1, page.y1))
-    lines = [line for order in fronts for line in _steps(points[order])]
-    taken = [(px - DOT, py - DOT, px + DOT, py + DOT) for px, py in points]
+    crowd = _Crowd(
+        room,
+        marks=[(px - DOT, py - DOT, px + DOT, py + DOT) for px, py in points],
+        front=np.flatnonzero(found.best).tolist(),
+        lines=[line for order in fronts for line in _steps(points[order])],
+    )
     ends = {int(order[end]) for order in fronts for end in (0, -1) if len(order)}
-    leaders, long = list[Box](), found.best.sum() > LONG_FRONT
-    drawn = list[Segment]()  # the lines to names
-    certain = ends if long else set(np.flatnonzero(found.best).tolist())
+    long = found.best.sum() > LONG_FRONT
+    certain = ends if long else set(crowd.front)
     for here in sorted(
         range(len(points)), key=lambda here: (here not in certain, not found.best[here])
     ):
-        point, place, on_front = found.points[here], points[here], bool(found.best[here])
-        name = shorten(point.name, LONGEST_NAME)
+        point, on_front = found.points[here], bool(found.best[here])
         if not on_front and len(points) > CROWD:
             continue
+        name = shorten(point.name, LONGEST_NAME)
         sides = _sides(SPREAD * text_width(name, FONT) + 1, LINE * FONT)
         sides = sides[:NEAR] if long and here not in certain else sides
-        boxes = [_box(place, side) for side in sides]
-        names, others = (
-            [*taken[len(points) :], *leaders],
-            taken[:here] + taken[here + 1 : len(points)],
-        )
-        beside = [
-            _box_with_margin(taken[other]) for other in np.flatnonzero(found.best) if other != here
-        ]
-        cost = [
-            (
-                _points_outside(box, room),
-                sum(_meet(box, other) for other in names)
-                + sum(
-                    _meet(dot, other)
-                    for dot in _leader(place, side, box)
-                    for other in taken[len(points) :]
-                )
-                + sum(
-                    _lines_cross(own, other) for own in _line(place, side, box) for other in drawn
-                ),
-                *(sum(_meet(box, other) for other in each) for each in (others, lines + beside)),
-            )
-            for side, box in zip(sides, boxes, strict=True)
-        ]
-        chosen = min(range(len(sides)), key=cost.__getitem__)
-        if cost[chosen][:3] != (0, 0, 0) and here not in certain:
+        costs = [crowd.cost(here, points[here], side) for side in sides]
+        chosen = min(range(len(sides)), key=costs.__getitem__)
+        if costs[chosen][:3] != (0, 0, 0) and here not in certain:
             continue
-        taken.append(boxes[chosen])
-        side = sides[chosen]
-        leaders += _leader(place, side, boxes[chosen])
-        drawn += _line(place, side, boxes[chosen])
-        look: dict[str, Any] = {
-            "color": "black" if on_front else MUTED,
-            "ha": side.align,
-            "bbox": box,
-            "zorder": 4,
-        }
-        look["arrowprops"] = (
-            {"arrowstyle": "-", "linewidth": 0.4, "color": MUTED} if side.far else None
-        )
-        to = (point.makespan, point.peak), (side.right, side.up)
-        axes.annotate(
-            name,
-            *to,
-            textcoords="offset points",
-            fontsize=FONT,
-            va="bottom",
-            parse_math=False,
-            **look,
-        )
+        crowd.add(points[here], sides[chosen])
+        _write_name(axes, name, (point.makespan, point.peak), sides[chosen], on_front)
+
+
+def _write_name(
+    axes: Axes, name: str, point: tuple[float, float], side: Side, on_front: bool
+) -> None:
+    """Write the name of a point, with a line to it if the name is not next to it."""
+    line = {"arrowstyle": "-", "linewidth": 0.4, "color": MUTED} if side.far else None
+    look: dict[str, Any] = {
+        "color": "black" if on_front else MUTED,
+        "ha": side.align,
+        "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.3, "alpha": 0.85},
+        "zorder": 4,
+    }
+    axes.annotate(
+        name,
+        point,
+        (side.right, side.up),
+        textcoords="offset points",
+        fontsize=FONT,
+        va="bottom",
+        parse_math=False,
+        arrowprops=line,
+        **look,
+    )
 
 
 class Side(NamedTuple):
-    """A place for a name near its point, in points: its anchor, its alignment there, its size."""
+    """A place for a name near its mark, in points of paper: anchor, alignment, and size."""
 
     right: float
     up: float
@@ -240,11 +221,45 @@ class Side(NamedTuple):
     far: bool = False
 
 
+@dataclass
+class _Crowd:
+    """Marks, lines and names in a picture, which further names avoid; in points of paper."""
+
+    room: tuple[float, ...]  # left and lower edge of the axes, right and upper edge of the figure
+    marks: list[Box]
+    front: list[int]  # indices of the marks on fronts
+    lines: list[Box]  # of the fronts
+    names: list[Box] = field(default_factory=list)
+    leaders: list[Box] = field(default_factory=list)  # pieces of the lines to names
+    segments: list[Segment] = field(default_factory=list)  # the lines to names
+
+    def cost(self, here: int, place: NDArray[np.float64], side: Side) -> tuple[float, ...]:
+        """Return the cost of naming mark ``here`` at a side: part outside, and overlaps.
+
+        Overlaps are counted with names and their lines, then with marks, then with fronts.
+        """
+        box = _box(place, side)
+        names = sum(_meet(box, other) for other in [*self.names, *self.leaders])
+        names += sum(_meet(dot, other) for dot in _leader(place, side, box) for other in self.names)
+        names += sum(
+            _lines_cross(line, other) for line in _line(place, side, box) for other in self.segments
+        )
+        marks = sum(_meet(box, mark) for n, mark in enumerate(self.marks) if n != here)
+        near_front = [_box_with_margin(self.marks[n]) for n in self.front if n != here]
+        fronts = sum(_meet(box, other) for other in self.lines + near_front)
+        return _points_outside(box, self.room), names, marks, fronts
+
+    def add(self, place: NDArray[np.float64], side: Side) -> None:
+        """Add a name at a side of a mark, and the line to it."""
+        box = _box(place, side)
+        self.names.append(box)
+        self.leaders += _leader(place, side, box)
+        self.segments += _line(place, side, box)
+
+
 def _sides(wide: float, tall: float) -> tuple[Side, ...]:
-    """Return the places for a name of this size, the best first: next to the point, then further
-    away.
-    """
-    near = (  # NEAR of them
+    """Return places for a name of this size, the nearest and best first."""
+    near = (  # there are NEAR of these
         Side(GAP, -tall / 2, "left", wide, tall),
         Side(0.0, GAP, "center", wide, tall),
         Side(0.0, -GAP - tall, "center", wide, tall),
@@ -271,7 +286,7 @@ def _sides(wide: float, tall: float) -> tuple[Side, ...]:
 
 
 def _box(place: NDArray[np.float64], side: Side) -> Box:
-    """Return the box of a name at a side of a point: left, bottom, right, top."""
+    """Return the box of a name at a side of a mark: left, bottom, right, top."""
     left = (
         place[0]
         + side.right
@@ -281,9 +296,7 @@ def _box(place: NDArray[np.float64], side: Side) -> Box:
 
 
 def _leader(place: NDArray[np.float64], side: Side, box: Box) -> list[Box]:
-    """Return the line from a point to a distant name as small boxes; empty for a name next to the
-    point.
-    """
+    """Return the line from a mark to a distant name as small boxes; empty for a near name."""
     if not side.far:
         return []
     end = np.clip(place, box[:2], box[2:])
@@ -292,7 +305,7 @@ def _leader(place: NDArray[np.float64], side: Side, box: Box) -> list[Box]:
 
 
 def _line(place: NDArray[np.float64], side: Side, box: Box) -> list[Segment]:
-    """Return the line from a point to a distant name; empty for a name next to the point."""
+    """Return the line from a mark to a distant name; empty for a near name."""
     if not side.far:
         return []
     end = np.clip(place, box[:2], box[2:])
@@ -300,7 +313,7 @@ def _line(place: NDArray[np.float64], side: Side, box: Box) -> list[Segment]:
 
 
 def _lines_cross(a: Segment, b: Segment) -> bool:
-    """Return whether two lines cross: the ends of each lie on different sides of the other."""
+    """Return True if two lines cross: each one's ends lie on different sides of the other."""
 
     def side(line: Segment, x: float, y: float) -> float:
         return (line[2] - line[0]) * (y - line[1]) - (line[3] - line[1]) * (x - line[0])
@@ -309,9 +322,7 @@ def _lines_cross(a: Segment, b: Segment) -> bool:
 
 
 def _steps(points: NDArray[np.float64]) -> list[Box]:
-    """Return the lines of a front through these points as boxes: to the right, then down, to the
-    next.
-    """
+    """Return the stepped line of a front through these points as thin boxes."""
     found: list[Box] = []
     for (x, y), (right, below) in pairwise(points.tolist()):
         found += [
@@ -322,9 +333,7 @@ def _steps(points: NDArray[np.float64]) -> list[Box]:
 
 
 def _points_outside(box: Box, room: tuple[float, ...]) -> float:
-    """Return how many points of a box lie left of the axes or below, or beyond the figure's right
-    and upper edge.
-    """
+    """Return by how many points a box extends beyond the room, summed over its four sides."""
     left, below, right, top = room
     return (
         max(0.0, left - box[0])
@@ -335,7 +344,7 @@ def _points_outside(box: Box, room: tuple[float, ...]) -> float:
 
 
 def _box_with_margin(box: Box) -> Box:
-    """Return a point's box with the margin in which a name would seem to belong to it."""
+    """Return a mark's box with a margin; a name inside it would seem to belong to the mark."""
     return (box[0] - GAP, box[1] - GAP, box[2] + GAP, box[3] + GAP)
 
 

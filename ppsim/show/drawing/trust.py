@@ -1,6 +1,4 @@
-"""Accuracy of predictions as figures: predicted against published runs, and makespans on uneven
-hardware.
-"""
+"""Figures of accuracy: predictions against published runs, and makespans under noise."""
 
 from __future__ import annotations
 
@@ -23,23 +21,21 @@ if TYPE_CHECKING:
 
 FONT = 6.5  # points
 LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 0.55, 0.15, 0.36, 0.1, 0.6  # inches around and between axes
-NOTE = 0.13  # inches, a line of text below all
+NOTE = 0.13  # height in inches of a line of text below the axes
 LONGEST_NAME = 40
-NARROW = 5.0  # inches, of a figure that has its axes one above the other
-WIDE = 2.5  # decades of times on an axis that names powers of ten alone
-NEAR = 0.1  # share of error within which a run is in the band
-ROW = 0.42  # inches of a schedule's shape
-BINS = 160  # of a shape of spread
-SMOOTH = 2.0  # bins, deviation of the curve that smooths it
+NARROW = 5.0  # width in inches, below which the axes are one above the other
+WIDE = 2.5  # decades of times, from which on an axis labels powers of ten only
+NEAR = 0.1  # largest error of a run inside the band, as a share
+ROW = 0.42  # height in inches of a schedule's distribution
+BINS = 160  # of a distribution
+SMOOTH = 2.0  # standard deviation in bins of the curve that smooths it
 POINTS = 72
 
 
 def draw_published(rows: Sequence[Mapping[str, Any]], width: float) -> Figure:
-    """Draw predicted against published steps with their ranges, and next to it the share of runs
-    within an error.
+    """Return a figure of predicted over published step times, and of the errors' distribution.
 
-    Of ``rows``, as :func:`ppsim.workload.plans.published.against` returns them, those with an
-    ``error`` are drawn.
+    It draws the ``rows`` (:func:`ppsim.workload.plans.published.against`) that have an ``error``.
     """
     from matplotlib.figure import Figure
 
@@ -63,25 +59,21 @@ def draw_published(rows: Sequence[Mapping[str, Any]], width: float) -> Figure:
 
 
 def chart_notes(rows: Sequence[Mapping[str, Any]], width: float) -> list[str]:
-    """Return lines on the meaning of a bar, and on rows of the table that are not drawn, for a
-    figure ``width`` inches wide.
-    """
+    """Return notes for a figure ``width`` inches wide: the meaning of bars, and missing rows."""
     compared, refused = sum("error" in row for row in rows), sum("reason" in row for row in rows)
-    said = (
+    text = (
         f"{compared:,} of {len(rows):,} runs; bars: the range given with each; band: within "
         f"{NEAR:.0%}."
     )
-    said += " No run corrects its own prediction."
-    said += f" Left out, as they cannot be predicted: {refused:,}." if refused else ""
+    text += " No run corrects its own prediction."
+    text += f" Left out, as they cannot be predicted: {refused:,}." if refused else ""
     unmeasured = len(rows) - compared - refused
-    said += f" Without a measured step: {unmeasured:,}." if unmeasured else ""
-    return wrap_text(said, (width - 0.12) * POINTS * 0.95, FONT - 1, "normal")
+    text += f" Without a measured step: {unmeasured:,}." if unmeasured else ""
+    return wrap_text(text, (width - 0.12) * POINTS * 0.95, FONT - 1, "normal")
 
 
 def _draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw predicted over published steps, a colour and mark for each GPU, both axes logarithmic
-    and equal.
-    """
+    """Draw predicted over published step times, by GPU, on equal logarithmic axes."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     columns = np.array(
@@ -124,9 +116,7 @@ def _draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _draw_errors(axes: Axes, errors: NDArray[np.float64]) -> None:
-    """Draw the share of runs within an error, up to the error of 99 in 100, and mark the median and
-    nine in ten.
-    """
+    """Draw the share of runs over their error, up to the 99th percentile; mark 50% and 90%."""
     from matplotlib.ticker import PercentFormatter
 
     ordered = np.sort(errors)
@@ -155,8 +145,9 @@ def _draw_errors(axes: Axes, errors: NDArray[np.float64]) -> None:
 
 
 def draw_spread(sampled: Sequence[Sampled], width: float) -> Figure:
-    """Draw how makespans of schedules, of one unit, spread: a row and a shape each, with median,
-    p95, p99, no noise.
+    """Return a figure of the distributions of schedules' makespans, a row each.
+
+    Marks show median, p95, p99, and the makespan without noise. All makespans have one unit.
     """
     from matplotlib.figure import Figure
 
@@ -191,9 +182,7 @@ def draw_spread(sampled: Sequence[Sampled], width: float) -> Figure:
 
 
 def _draw_shape(axes: Axes, sampled: Sampled, row: int, colour: str) -> None:
-    """Draw one schedule's density as a hill on its row, all hills equally high, with its marks on
-    the ground.
-    """
+    """Draw one schedule's distribution on its row, at the same height for all, with its marks."""
     from ppsim.analysis.jitter import PERCENTILES
 
     first, last = axes.get_xlim()

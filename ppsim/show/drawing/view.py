@@ -13,10 +13,10 @@ from ppsim.core.ops import COMPUTE
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 
-LEAST_REPEATS = 3  # of the period, for which a fold is worth while
+LEAST_REPEATS = 3  # repetitions of a period that are worth folding
 MOST_PERIOD = 16  # microbatches of a period at most
-GAP = 0.5  # of a period, between the part before and the part after the fold
-SAME = 1e-9  # of the makespan
+GAP = 0.5  # space for the folded part, in periods
+SAME = 1e-9  # difference of times that count as equal, over the makespan
 
 Floats = NDArray[np.float64]
 Columns = TypeVar("Columns", bound=Any)
@@ -24,16 +24,15 @@ Columns = TypeVar("Columns", bound=Any)
 
 @dataclass(frozen=True)
 class View:
-    """Stretches of time, drawn one after the other."""
+    """Intervals of time, drawn one after the other; times are in the timeline's unit."""
 
-    start: Floats  # shape (stretches,), in the timeline's time
-    end: Floats  # shape (stretches,)
-    place_of_start: Floats  # shape (stretches,), where each begins in the picture
-    # where the part that stands for its repetitions begins and ends in the picture; empty where
-    # none does
+    start: Floats  # shape (intervals,)
+    end: Floats  # shape (intervals,)
+    place_of_start: Floats  # shape (intervals,), the start's place in the picture
+    # start and end in the picture of the period that is drawn once; empty if nothing is folded
     period: tuple[float, ...] = ()
-    repeats: int = 1  # how often it runs
-    is_whole: bool = False  # whether all is shown
+    repeats: int = 1  # number of repetitions of the period
+    is_whole: bool = False  # whether the whole timeline is shown
 
     @property
     def length(self) -> float:
@@ -41,14 +40,16 @@ class View:
         return float(self.place_of_start[-1] + self.end[-1] - self.start[-1])
 
     def place(self, times: Floats) -> Floats:
-        """Return the places of times in the picture; times outside are at its nearest edge."""
+        """Return the places of times in the picture; a time outside is moved to the edge."""
         stretch = np.maximum(np.searchsorted(self.start, times, "right") - 1, 0)
         inside = np.clip(times, self.start[stretch], self.end[stretch])
         return inside - self.start[stretch] + self.place_of_start[stretch]
 
     def cut(self, found: Columns, left: str, right: str, *more: str) -> Columns:
-        """Return spans of time, a dataclass of columns, cut to the view; ``more`` names further
-        columns of times.
+        """Return a dataclass of columns cut to the view.
+
+        ``left`` and ``right`` name the columns with start and end, ``more`` further columns of
+        times.
         """
         if self.is_whole:
             return found
@@ -64,9 +65,9 @@ class View:
         )
 
     def cut_curve(self, curve: Curve) -> Curve:
-        """Return a curve as the picture shows it, from its left edge on."""
+        """Return a curve cut to the view, with its times as places in the picture."""
         rows = np.arange(len(curve.offsets) - 1)
-        held = [
+        at_start = [
             _curve_value(curve, int(device), float(start))
             for start in self.start
             for device in rows
@@ -75,7 +76,7 @@ class View:
             [np.repeat(rows, np.diff(curve.offsets)), np.tile(rows, len(self.start))]
         )
         time = np.concatenate([curve.time, np.repeat(self.start, len(rows))])
-        value = np.concatenate([curve.value, np.array(held, np.float64)])
+        value = np.concatenate([curve.value, np.array(at_start, np.float64)])
         order = np.lexsort((np.arange(len(time)), time, device))
         device, time, value = device[order], time[order], value[order]
         shown = np.zeros(len(order), np.bool_)
@@ -89,14 +90,16 @@ class View:
 
 
 def _curve_value(curve: Curve, device: int, time: float) -> float:
-    own = slice(int(curve.offsets[device]), int(curve.offsets[device + 1]))
-    step = int(np.searchsorted(curve.time[own], time, "right"))
-    return float(curve.value[own][step - 1]) if step else 0.0
+    entries = slice(int(curve.offsets[device]), int(curve.offsets[device + 1]))
+    step = int(np.searchsorted(curve.time[entries], time, "right"))
+    return float(curve.value[entries][step - 1]) if step else 0.0
 
 
 def view_of(timeline: Timeline, window: tuple[float, float] | None, fold: bool) -> View:
-    """Return the view of a timeline for a figure (InputError: the window is after the last op, or
-    no middle repeats).
+    """Return the view of a timeline for a figure.
+
+    Raises:
+        InputError: the window is after the last op, or there is no repeating middle to fold.
     """
     if window:
         if window[0] >= timeline.makespan:
@@ -111,8 +114,8 @@ def view_of(timeline: Timeline, window: tuple[float, float] | None, fold: bool) 
     found = find_repetition(timeline)
     if found is None:
         raise InputError(
-            f"no part of {timeline.schedule.name} repeats at least {LEAST_REPEATS} times, so there "
-            f"is none to fold",
+            f"no part of {timeline.schedule.name} repeats at least {LEAST_REPEATS} times, so it "
+            f"cannot be folded",
             "more microbatches, or --window A:B",
         )
     first, period, repeats = found
@@ -123,11 +126,10 @@ def view_of(timeline: Timeline, window: tuple[float, float] | None, fold: bool) 
 
 
 def find_repetition(timeline: Timeline) -> tuple[float, float, int] | None:
-    """Find a stretch around the middle microbatch in which every op runs again one period later for
-    a later microbatch.
+    """Return start, period and repetitions of a repeating middle of a timeline; None without one.
 
-    Returns its start, the period and how often that runs, None where there is none; of several
-    periods the shortest.
+    In it every op runs again one period later, for a later microbatch. It includes the middle
+    microbatch. If several periods fit, the shortest is returned.
     """
     schedule, near = timeline.schedule, SAME * timeline.makespan
     middle = schedule.n_microbatches // 2
@@ -145,9 +147,9 @@ def find_repetition(timeline: Timeline) -> tuple[float, float, int] | None:
         same = np.abs(start[:, :, step:] - start[:, :, :-step] - period) <= near
         same &= np.abs(end[:, :, step:] - end[:, :, :-step] - period) <= near
         alone = np.zeros((*start.shape[:2], step), np.bool_)
-        # the ones that do not recur
+        # starts of ops that no op repeats one period later
         final = start[~np.concatenate([same, alone], axis=2) & ~np.isnan(start)]
-        # the ones that recur from none
+        # starts of ops that repeat no op one period before
         first = start[~np.concatenate([alone, same], axis=2) & ~np.isnan(start)]
         anchor = start[0, 0, middle]
         begin = max(

@@ -1,6 +1,4 @@
-"""Every worker's slowdown in every step as a figure: a row for each device of each replica, a
-column for each step.
-"""
+"""A figure of all workers' slowdowns: a row for each device of each replica, a column per step."""
 
 from __future__ import annotations
 
@@ -18,10 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FONT = 6.5  # points
-ROW, LEAST, MOST = 0.14, 0.9, 7.0  # inches of a row, and of all of them
+ROW, LEAST, MOST = 0.14, 0.9, 7.0  # height in inches of a row; of all rows, at least and at most
 HEAD, FOOT, LEFT, RIGHT = 0.22, 0.36, 0.95, 0.62  # inches
-NAMED = 0.14  # inches that a row's name takes
-ACROSS = 12  # steps named
+NAMED = 0.14  # height of a row's name in inches
+ACROSS = 12  # steps with names
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class WorkerMap:
 
 
 def figure_of(found: WorkerMap, width: float) -> Figure:
-    """Draw the map ``width`` inches wide."""
+    """Return the map as a figure ``width`` inches wide."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 

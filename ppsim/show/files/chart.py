@@ -1,4 +1,4 @@
-"""A figure of numbers as a file: a picture, or a page of the picture and the same as a table."""
+"""A figure of numbers as a file: a picture, or a page with the picture and a table."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".png", ".svg", ".pdf")
 WORDS = ' class="words"'
-PHONE = 3.4  # inches of a picture of its own for phones
-MOST = 60_000  # letters of one that a page has twice; a larger one slides
+PHONE = 3.4  # width in inches of the picture for phones
+MOST = 60_000  # letters of a picture, up to which a page has one for phones; a larger one scrolls
 
 
 def check_chart(suffix: str, what: str) -> None:
-    """Refuse a format that is neither a picture nor a page; raises InputError."""
+    """Raise InputError if a format is neither a picture nor a page."""
     require_suffix(suffix, SUFFIXES, what, "; --json has the numbers")
 
 
@@ -43,9 +43,10 @@ def save_chart(
     rows: Sequence[Sequence[str]],
     left: Sequence[str] = (),
 ) -> None:
-    """Write a figure by its suffix; a page has ``sentences`` above it and the table below.
+    """Write a figure in its suffix's format; a page adds ``sentences`` above and a table below.
 
-    ``left`` are headings of columns of words. A row of two cells only is a name and a remark.
+    Columns whose headings are in ``left`` contain words, and are left-aligned. A row of only two
+    cells is a name and a remark.
     """
     with open_atomically(target) as out:
         if suffix != ".html":
@@ -74,9 +75,7 @@ def save_chart(
 
 
 def _compact(svg: str, prefix: str) -> str:
-    """Name each look once and each id shortly, cut places to hundredths, leave out blanks: about
-    half is left.
-    """
+    """Return an SVG of about half the length: shared styles, short ids, hundredths, no blanks."""
     names = {
         name: f"{prefix}{n}"
         for n, name in enumerate(dict.fromkeys(re.findall(r'(?:"#|url\(#)([^")]+)', svg)))
@@ -95,7 +94,7 @@ def _compact(svg: str, prefix: str) -> str:
 
 
 def _row(cells: Sequence[str], sides: Sequence[str]) -> str:
-    """Return a row of a table; in one with fewer cells than columns the second is a remark."""
+    """Return a row of a table; if it has fewer cells than columns, the second is a remark."""
     first, *rest = map(html.escape, cells)
     if len(cells) == len(sides):
         sides = sides[1:]
@@ -107,9 +106,7 @@ def _row(cells: Sequence[str], sides: Sequence[str]) -> str:
 
 
 def svg_for_pages(draw: Callable[[], Figure]) -> str:
-    """Draw a figure that takes the page's background and text, and each colour's twin on a dark
-    page.
-    """
+    """Return a figure as SVG in the page's background, text and dark colours."""
     out = io.BytesIO()
     write_figure(draw, out, ".svg", title="", inputs={})
     svg = out.getvalue().decode()

@@ -1,6 +1,4 @@
-"""Convert between formats: reading the result back finds everything that the format cannot
-represent.
-"""
+"""Convert between formats; reading the result back finds losses of content."""
 
 from __future__ import annotations
 
@@ -29,12 +27,12 @@ MESSAGES = "the messages"
 def convert(
     draft: Draft,  # without faults
     target: str,  # the file, ``-`` for standard output
-    suffix: str,  # its format
+    suffix: str,  # the file's format
     *,
     title: str,  # the heading of pictures
     costs: Costs | None = None,  # of a draft without times; t_F = t_I = t_W = 1 by default
     lossy: bool = False,  # whether to write files that lose content
-    inputs: Mapping[str, Any] | None = None,  # command and settings, embedded where the format can
+    inputs: Mapping[str, Any] | None = None,  # command and settings, embedded if the format can
     style: str = "screen",  # as in :class:`ppsim.show.files.document.Document`
     width: float = 6.75,  # likewise
     look: Look = PLAIN,  # likewise
@@ -61,7 +59,7 @@ def convert(
 
 
 def _timeline(draft: Draft, suffix: str, costs: Costs | None) -> Timeline:
-    """Return the stated times, or simulated ones; for a format without times all ops as stated."""
+    """Return the draft's times, or simulated ones; zeros for a format without times."""
     if not abilities_of(suffix).times:
         zeros = np.zeros(len(draft))
         return Timeline(
@@ -72,8 +70,9 @@ def _timeline(draft: Draft, suffix: str, costs: Costs | None) -> Timeline:
 
 
 def _lost_content(draft: Draft, written: bytes, suffix: str) -> Iterator[str]:
-    """Yield the names of everything missing from the written file; pictures lack only sends,
-    receives and messages.
+    """Yield the names of the contents that the written file lacks.
+
+    Of a picture only sends, receives and messages can be missing.
     """
     if suffix in readable():
         yield from find_losses(draft, parse(written.decode(), f"result{suffix}"))
@@ -85,7 +84,7 @@ def _lost_content(draft: Draft, written: bytes, suffix: str) -> Iterator[str]:
 
 
 def find_losses(meant: Draft, back: Draft) -> Iterator[str]:
-    """Compare a draft with the written file, field by field, and yield the losses."""
+    """Yield the losses of a written file, comparing it with the draft field by field."""
     whole = len(back) == len(meant)
     if not whole:
         yield COMMS

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 class PageExplanation:
     """An answer's explanation of a picture, for pages."""
 
-    # bars, tables and steps, as ``report_story.js`` shows them; a search has ``steps``
+    # bars, tables and steps, which ``report_story.js`` shows; a search has ``steps``
     content: Mapping[str, Any]
-    # other timelines, one for each change that is told, to lay over the first
+    # other timelines to lay over the first, one for each change that is explained
     ghosts: tuple[Timeline, ...] = ()
-    # shape (ops, 2), the ops that both timelines have; empty for none
+    # shape (ops, 2), indices of the ops that both timelines have; None if there is one timeline
     twins: NDArray[np.int64] | None = None
 
 
@@ -50,47 +50,47 @@ class Document:
     Attributes:
         timelines: one, or several to draw one above the other on one time axis.
         titles: one per timeline.
-        inputs: command, version and resolved settings of the run; embedded where the format can.
+        inputs: command, version and resolved settings of the run; embedded if the format can.
         style: ``screen`` or ``paper``, for figures.
         width: width of a figure in inches.
-        memory: memory of the devices of each timeline, to show below it; empty to leave it out.
-        cap: the most a device may hold, to mark there.
-        caps: the same of each device, for pages; empty where all share one.
+        memory: memory of the devices of each timeline, shown below it; empty to leave it out.
+        cap: the memory cap of every device, marked in the memory panel.
+        caps: the memory cap of each device, for pages; empty if all have the same.
         curves: further curves of each timeline, for pages; empty for none.
-        baselines: which timeline each one's makespan is compared with, in pages; empty for the
-            first.
-        executions: the executions whose compute ops the timelines are, to show messages and
-            collectives; empty where they are not known.
-        insides: the segments of the ops of each timeline, to show inside wide cells; empty where
-            they are not known.
+        baselines: for each timeline the one that its makespan is compared with, in pages; empty
+            for the first.
+        executions: the executions that the timelines were read off, to show messages and
+            collectives; empty if unknown.
+        insides: the segments of the ops of each timeline, shown inside wide cells; empty if
+            unknown.
         title: the page's title; empty to list the titles of the timelines.
-        idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them
-            grey.
-        bounds: a time that no order of the ops of each timeline beats; empty where nobody asked for
-            it.
-        rounds: what a round of each timeline takes without end, None for one that does not go
-            round; empty where nobody asked for it.
+        idles: idle time by cause of each timeline, which colours bubbles; empty for grey ones.
+        bounds: a lower bound on the makespan of each timeline; empty if not asked for.
+        rounds: the steady state of each timeline, None for a schedule that does not go round;
+            empty if not asked for.
         below: HTML that pages show below the chart, such as an SVG; empty for none.
-        cluster: HTML of the map of where it runs, which pages move with the time under the pointer;
+        cluster: HTML of the map of the cluster, which pages update for the time under the pointer;
             empty for none.
-        look: palette, labels, window and what else charts can show.
-        left: schedules that were asked for and refuse, as they were spelled, each with the reason;
-            for live pages.
-        explanation: what the answer says of it, for pages; None for pictures alone.
+        look: palette, labels, window and other looks of charts.
+        left: schedules that were asked for and refused, as they were spelled, each with the
+            reason; for live pages.
+        explanation: the answer's explanation of the picture, for pages; None for a picture alone.
         verdict: the answer in one sentence, for pages and JSON; empty for none.
-        costs: what the ops of each timeline cost, so that pages can time an edited order; empty
-            where that is not known.
-        memory_models: what ``memory`` follows from, for the same; empty to count activations.
-        known: schedules of families of the same size by name, for each timeline, so that pages can
-            name edited queues, None for one that took too long to make; empty to leave that out.
+        costs: the costs of each timeline, so that pages can time an edited order; empty if
+            unknown.
+        memory_models: the memory model of each timeline, so that pages can compute the memory of
+            an edited order; empty to count activations.
+        known: for each timeline the schedules of families of the same size by name, so that pages
+            can name edited queues; None for a schedule that took too long to make. Empty to leave
+            names out.
         blank: whether a page begins with empty rows, for its reader to place the ops.
-        lesson: what a page asks its reader to do: ``title``, ``text`` (a list of paragraphs),
+        lesson: an exercise for the page's reader: ``title``, ``text`` (a list of paragraphs),
             ``par`` (a makespan), perhaps ``most`` (activations of a device), and ``proof``, a
-            clause on why nothing is faster; None for none.
-        edit_bounds: of each timeline a time that no order of its ops beats in any memory, and one
-            that none beats either where backwards are split or joined; not a number where unknown.
-        edit_command: the command that times the file of an edited schedule, spelled FILE; empty for
-            costs that no options state.
+            clause on why nothing is faster; None for no exercise.
+        edit_bounds: for each timeline two lower bounds on the makespan without a memory cap: of
+            its own ops, and of its ops with backwards split or joined; NaN if unknown.
+        edit_command: the command that times the file of an edited schedule, spelled FILE; empty
+            for costs that cannot be given as options.
     """
 
     timelines: tuple[Timeline, ...]
@@ -125,9 +125,7 @@ class Document:
 
 
 def find_idles(document: Document) -> list[Idle | None]:
-    """Return the idle time of each timeline by cause; None if arrival times of inputs are
-    unknown.
-    """
+    """Return idle time by cause for each timeline; None if arrival times of inputs are unknown."""
     if document.idles:
         return list(document.idles)
     from ppsim.analysis.idle import explain_known
@@ -142,20 +140,20 @@ def find_idles(document: Document) -> list[Idle | None]:
 class Abilities:
     """The abilities of a format."""
 
-    one_schedule: bool = False  # it holds a single schedule
-    figure: bool = False  # it is a drawing, with a style and a width
-    view: bool = False  # it takes a palette, a title, a window and a highlight
-    memory: bool = False  # it shows the memory of devices
-    times: bool = True  # it states when ops run
+    one_schedule: bool = False  # a file contains one schedule only
+    figure: bool = False  # a drawing, with a style and a width
+    view: bool = False  # accepts a palette, a title, a window and a highlight
+    memory: bool = False  # shows the memory of devices
+    times: bool = True  # states when ops run
     edits: bool = False  # its reader can change the schedule
-    lowered: bool = False  # it can hold sends, receives and FSDP ops in the queues
-    # its suffixes that are drawn in style ``paper`` unless the user says otherwise
+    lowered: bool = False  # can contain sends, receives and FSDP ops in the queues
+    # suffixes whose default style is ``paper``
     paper: tuple[str, ...] = ()
 
 
 @cache
 def formats() -> dict[str, Any]:
-    """Find every format, a module of :mod:`ppsim.show.files.writers`, by suffix."""
+    """Return the module of each format in :mod:`ppsim.show.files.writers`, by suffix."""
     modules = [
         importlib.import_module(f"{writers.__name__}.{m.name}")
         for m in pkgutil.iter_modules(writers.__path__)
@@ -182,7 +180,7 @@ def style_of(suffix: str, asked: str | None = None) -> str:
 
 
 def suffix_of(target: str) -> str:
-    """Find the longest known suffix of a file's name (InputError: no format has this suffix)."""
+    """Return the longest known suffix of a file's name (InputError: no format has this suffix)."""
     name, known = Path(target).name.lower(), formats()
     if found := [suffix for suffix in known if name.endswith(suffix)]:
         return max(found, key=len)
@@ -194,15 +192,13 @@ def suffix_of(target: str) -> str:
 
 
 def require_suffix(suffix: str, able: Collection[str], what: str, more: str = "") -> None:
-    """Refuse a format in which something cannot be written (InputError: it is not in ``able``)."""
+    """Raise InputError if a suffix is not among those ``able`` to represent ``what``."""
     if suffix not in able:
         raise InputError(f"{what} cannot be written as {suffix}", f"one of {' '.join(able)}{more}")
 
 
 def require_one(document: Document, suffix: str) -> Timeline:
-    """Take the timeline of a document that must have one only (InputError: the document has
-    several).
-    """
+    """Return the only timeline of a document (InputError: it has several)."""
     if len(document.timelines) > 1:
         raise InputError(
             f"{suffix} holds one schedule, not {len(document.timelines)}",
@@ -216,8 +212,8 @@ def save(document: Document, target: str, suffix: str = "") -> None:
 
     Args:
         document: timelines to write.
-        target: the file's path; its suffix tells the format.
-        suffix: the format, overriding the name's own; json where ``target`` is ``-``.
+        target: the file's path; its suffix determines the format.
+        suffix: the format, in place of the path's suffix; json if ``target`` is ``-``.
 
     Raises:
         InputError: an unknown suffix, a path that cannot be written, or a document the format

@@ -1,8 +1,8 @@
 """Data of a page for editing a schedule: the queues, the costs and the memory of every op.
 
-The page times an edited order by the simple model (``edit_time.js``). Which op waits for which
-follows there, as in :mod:`ppsim.core.lanes`, from the rows of :data:`ppsim.core.ops.KINDS`, which
-travel as data: no rule is written twice.
+The page times an edited order by the simple model (``edit_time.js``). Dependencies between ops
+follow from the rows of :data:`ppsim.core.ops.KINDS`, as in :mod:`ppsim.core.lanes`. The page gets
+these rows as data, so that no rule is written twice.
 """
 
 from __future__ import annotations
@@ -26,22 +26,20 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.show.files.document import Document
 
-SAME = 1e-9  # relative difference of times that are the same
-MOST_NAMES_BYTES = 1280  # of the packed queues that a page can become
-MOST_WHOLE = 1000  # ops of a schedule whose page can become others
-KIND_CODES = 64  # of an op as one number, as in edit_time.js
-HASH_FACTORS = (0x9E3779B1, 0x7FEB352D)  # odd numbers with bits of no order, as in edit_known.js
-MOST_OPS = 20_000  # that a page times again within the time of a few frames
-# which a split or a join makes, whatever the schedule holds
+SAME = 1e-9  # relative difference of times that count as equal
+MOST_NAMES_BYTES = 1280  # packed bytes of the known schedules' queues
+MOST_WHOLE = 1000  # ops of a known schedule, up to which its queues are included
+KIND_CODES = 64  # factor that encodes an op as one number, as in edit_time.js
+HASH_FACTORS = (0x9E3779B1, 0x7FEB352D)  # odd numbers with irregular bits, as in edit_known.js
+MOST_OPS = 20_000  # ops that a page can time again within a few frames
+# kinds that splitting or joining backwards can add to any schedule
 EDITED = (Kind.F, Kind.B, Kind.I, Kind.W)
 _RESULTS = tuple(Result)
 _FREES = {"": 0, ALL: 1, PART: 2, REST: 3}
 
 
 def why_not(document: Document, number: int) -> str:
-    """Return why a page cannot edit one timeline of its document, as a clause; empty where it
-    can.
-    """
+    """Return the reason why a page cannot edit one timeline, as a clause; empty if it can."""
     timeline, costs = document.timelines[number], document.costs[number]
     schedule = timeline.schedule
     if document.executions:
@@ -59,13 +57,13 @@ def why_not(document: Document, number: int) -> str:
 
 
 def why_not_blank(schedule: Schedule) -> str:
-    """Return why a schedule cannot be built from empty rows, as a clause; empty where it can."""
+    """Return the reason why a schedule cannot be built from empty rows; empty if it can."""
     others = [Kind(code).name for code in np.unique(schedule.kind).tolist() if code not in EDITED]
     return f"it has ops of kind {', '.join(others)}" if others else ""
 
 
 def costs_of_times(timeline: Timeline, costs: Costs) -> Costs:
-    """Return costs with each op's time in a timeline; a recorded run has one time per op."""
+    """Return costs that reproduce each op's time in a timeline, such as a recorded run's."""
     took = timeline.end - timeline.start
     if costs.each is not None or np.allclose(
         costs.durations(timeline.schedule), took, rtol=SAME, atol=0.0
@@ -89,7 +87,7 @@ def may_begin_blank(document: Document) -> bool:
 
 
 def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
-    """Return the data to edit one timeline of a page, or the reason against it as ``off``."""
+    """Return the data to edit one timeline of a page, or the reason why not as ``off``."""
     if reason := why_not(document, number):
         return {"off": reason}
     timeline, costs = document.timelines[number], document.costs[number]
@@ -127,14 +125,16 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
 def _known_object(
     schedule: Schedule, known: Mapping[str, Schedule | None], pack: Pack
 ) -> dict[str, Any]:
-    """Return other schedules of the same size that edits can make: names with what stands for
-    their queues, one column of the ops of the first, and the names of what was not compared.
+    """Return known schedules of the same size that edits can make, to name edited queues by.
 
-    The first name has no ops in the column where ``own`` says that the schedule has this name.
-    A queue is a row of numbers: the place of each op's kind, chunk and pair in ``ops``, where its
-    microbatch is the next one of these; else -1 and the microbatch come first. It ends with -2.
-    A stage that is not on the device is -2 - stage in place of a chunk, no stage is -1. The column
-    holds their running sum, as packing takes differences.
+    ``names`` has each name with a hash of its queues, ``left_out`` the names of schedules that were
+    not compared. ``own`` says that the first name is this schedule's; its queues are left out.
+
+    ``rows`` has the queues of the first names as one column of numbers. An op is an index into
+    ``ops`` (kind, chunk, whether paired); its microbatch is the next one for that index, unless -1
+    and a microbatch come first. -2 ends a queue. In ``ops`` the chunk of a stage on another device
+    is -2 - stage, that of an op without a stage -1. ``rows`` is a running sum, as packing takes
+    differences.
     """
     makeable = {*EDITED, *np.unique(schedule.kind).tolist()}
     made = {
@@ -169,9 +169,9 @@ def _known_object(
 
 
 def hash_queues(schedule: Schedule) -> str:
-    """Return a text that stands for the queues of a schedule, as ``edit_known.js`` makes it.
+    """Return a hash of a schedule's queues, equal to that of ``edit_known.js``.
 
-    Other queues have another one, but for one case in 2 ** 51.
+    Different queues have the same hash with probability 2 ** -51.
     """
     paired = (schedule.pair > np.arange(len(schedule))).astype(np.uint64)
     cell = schedule.microbatch.astype(np.uint64) * np.uint64(schedule.n_stages + 1)
@@ -183,7 +183,7 @@ def hash_queues(schedule: Schedule) -> str:
 
 
 def _mixed_sum(columns: Iterable[NDArray[Any]], factor: int) -> int:
-    """Return the sum of 32 bits of each row, into which all of its numbers are mixed."""
+    """Return the sum of the 32-bit hashes of all rows."""
     mixed: Any = np.uint64(0)
     for column in columns:
         mixed = (mixed + column.astype(np.uint64)) * np.uint64(factor) & np.uint64(2**32 - 1)
@@ -193,7 +193,7 @@ def _mixed_sum(columns: Iterable[NDArray[Any]], factor: int) -> int:
 
 
 def _schedule_rows(made: Schedule, ops: dict[tuple[int, int, int], int]) -> Iterator[int]:
-    """Yield the queues of a schedule as numbers; ``ops`` grows by those it has not yet."""
+    """Yield the queues of a schedule as numbers, adding new ops to ``ops``."""
     paired = (made.pair > np.arange(len(made))).astype(np.int64)
     here = (made.placement.devices[:, made.stage] == made.device).any(axis=0)
     chunk = np.where(here & (made.stage >= 0), made.chunk, -2 - made.stage)
@@ -215,18 +215,15 @@ def _queue_row(places: Sequence[int], microbatches: Sequence[int], queue: slice)
 
 
 def shared_edits(document: Document) -> dict[str, Any]:
-    """Return data to edit any timeline of a page: rules of kinds, and the command that times a
-    file.
-    """
+    """Return data to edit any timeline of a page: rules of kinds, and a command to time a file."""
     command = {"edit_command": document.edit_command} if document.edit_command else {}
     return {"edit_kinds": kinds_object(document), **command}
 
 
 def kinds_object(document: Document) -> list[dict[str, Any]]:
-    """Return the rules of the kinds of op that can be in the queues of a page, one row for each
-    code up to the last.
+    """Return the rules of the kinds of op that a page's queues can contain, by code of the kind.
 
-    Needs that no op of these kinds can meet are left out; a result is named by its number.
+    Needs that no op of these kinds can meet are left out. A result is given by its number.
     """
     held = {
         Kind(code)
@@ -274,9 +271,7 @@ def _kind_object(kind: Kind, given: set[Result | None]) -> dict[str, Any]:
 
 
 def _costs_object(timeline: Timeline, costs: Costs, pack: Pack) -> dict[str, Any]:
-    """Return the durations by kind and stage with their factors, and latencies; ``each`` for one
-    duration per op.
-    """
+    """Return durations by kind and stage, their factors, and latencies; ``each`` if by op."""
     comm = np.asarray(costs.comm, np.float64)
     found: dict[str, Any] = {
         "time": [pack(np.ascontiguousarray(row)) for row in costs.time],
@@ -292,19 +287,13 @@ def _costs_object(timeline: Timeline, costs: Costs, pack: Pack) -> dict[str, Any
         found["each"] = pack(costs.durations_by_device(timeline.schedule))
     if costs.others:
         found["others"] = {
-            str(int(kind)): _rows(time) for kind, time in costs.others.items() if time.any()
+            str(int(kind)): time.tolist() for kind, time in costs.others.items() if time.any()
         }
     return found
 
 
-def _rows(time: Any) -> list[Any]:
-    """Return times of a kind by row, one number where they are the same for all microbatches."""
-    rows: list[Any] = time.tolist()
-    return rows
-
-
 def _queues_object(schedule: Schedule, pack: Pack) -> dict[str, Any]:
-    """Return the columns of all ops, also of streams other than compute."""
+    """Return the columns of all ops, including those on streams other than compute."""
     columns = ("kind", "stage", "microbatch", "pair")
     return {
         "offsets": schedule.offsets,
@@ -313,9 +302,7 @@ def _queues_object(schedule: Schedule, pack: Pack) -> dict[str, Any]:
 
 
 def _memory_object(schedule: Schedule, model: MemoryModel) -> dict[str, Any]:
-    """Return allocations and frees of ops by stage, or by stage and microbatch, and static memory
-    of devices, in the model's unit.
-    """
+    """Return memory in the model's unit: of ops by stage (and microbatch), and static by device."""
     names = ("activations", "kept", "stash", "work_b", "work_i", "message", "stored")
     always = sum(sum_static(schedule, model).values(), np.zeros(schedule.n_devices, np.int64))
     return {

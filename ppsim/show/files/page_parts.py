@@ -1,4 +1,4 @@
-"""Building blocks of pages: the files next to the writers, and packed data for scripts."""
+"""Building blocks of pages: templates, styles and scripts, and packed data."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ppsim.show.drawing.palette import family_look
 
 Packed = NDArray[Any] | dict[str, str]
 Pack = Callable[[NDArray[Any]], Packed]
-SHORT = 3  # letters of a name that stays
-PLAIN = 64  # values up to which a column stays a list
-BITS = 13  # of a script that two signs stand for
-# all visible ones but those that end a text or a script: ' \\ <
+SHORT = 3  # names of at most as many letters are not shortened
+PLAIN = 64  # columns of at most as many values stay lists
+BITS = 13  # bits of a script that two signs encode
+# all visible ASCII characters except ' \\ <, which end a text or a script
 SIGNS = "".join(sign for sign in map(chr, range(33, 127)) if sign not in "'\\<")
 
 
@@ -35,7 +35,7 @@ def read_part(name: str) -> str:
 
 
 def looks_of(families: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the colours and the shape that a page gives each family, by name."""
+    """Return the colours and the shape of each family's marks on a page, by name."""
     looks = (family_look(number) for number in count())
     return {
         name: {"colour": colour, "shape": shape}
@@ -46,8 +46,9 @@ def looks_of(families: Iterable[str]) -> dict[str, dict[str, Any]]:
 def fill_page(
     title: str, part: str, data: Mapping[str, Any], script: str, style: str = "", **body: str
 ) -> bytes:
-    """Make a page of its part, with the part's own style and further ``style``, and ``body`` in the
-    part's places.
+    """Make a page from the template and style named ``part``.
+
+    ``style`` is appended to the part's, and ``body`` fills the template's places.
     """
     page = Template(strip_indents(read_part("page.html"))).substitute(
         title=html.escape(title),
@@ -62,9 +63,7 @@ def fill_page(
 
 
 def verdict_paragraph(verdict: str) -> str:
-    """Return the paragraph of a page that holds the verdict; empty, and out of sight, without
-    one.
-    """
+    """Return the paragraph of a page's verdict; it is hidden if there is none."""
     return f'<p id="verdict"{"" if verdict else " hidden"}>{html.escape(verdict)}</p>'
 
 
@@ -75,9 +74,7 @@ def join_parts(names: Iterable[str]) -> str:
 
 @lru_cache(maxsize=8)
 def compress_script(script: str) -> str:
-    """Pack a module's script, without its comments a quarter as long, into one that unpacks and
-    runs it.
-    """
+    """Return a script that unpacks and runs the given one, at about a quarter of its length."""
     short = shorten_names(squeeze_script(script))
     packed = gzip.compress(short.encode(), 9, mtime=0)
     text = signs_of(packed)
@@ -85,7 +82,7 @@ def compress_script(script: str) -> str:
 
 
 def signs_of(content: bytes) -> str:
-    """Return bytes as text that a page's script may hold: two signs for 13 bits."""
+    """Return bytes as text for a page's script: two signs for 13 bits."""
     bits = np.unpackbits(np.frombuffer(content, np.uint8))
     rows = np.pad(bits, (0, -len(bits) % BITS)).reshape(-1, BITS)
     values = rows @ (1 << np.arange(BITS)[::-1])
@@ -95,17 +92,17 @@ def signs_of(content: bytes) -> str:
 
 
 def squeeze_script(script: str) -> str:
-    """Return a script without its comments and the blanks that it does not need.
+    """Return a script without comments and needless blanks.
 
-    Texts, templates and patterns stay as they are.
+    Strings, templates and regular expressions stay as they are.
     """
     return _NEEDLESS.sub(lambda found: found[1] or "", script)
 
 
 def shorten_names(script: str) -> str:
-    """Return a squeezed script with short names in place of the long ones that it declares.
+    """Return a squeezed script in which the long names that it declares are shortened.
 
-    A name that is also a property, a key or a word of a text stays.
+    A name that also occurs as a property, a key or a word in a string stays.
     """
     declared = set(re.findall(r"\b(?:function\*?|const|let) (\w+)", script))
     texts = " ".join(_static_text(found[1]) for found in _NEEDLESS.finditer(script) if found[1])
@@ -120,8 +117,9 @@ def shorten_names(script: str) -> str:
 
 
 def _keys_of(script: str) -> set[str]:
-    """Return the names that are keys of objects, fields in short or methods, in a squeezed
-    script: those behind a brace or a comma that no other bracket is around.
+    """Return the names in a squeezed script that are keys, shorthand fields or methods of objects.
+
+    Such a name follows a brace or a comma directly inside braces.
     """
     found = set()
     brackets, before = [""], ""
@@ -143,7 +141,7 @@ def _keys_of(script: str) -> set[str]:
 
 
 def _static_text(literal: str) -> str:
-    """Return a text, or a template without its places, except for places that hold texts."""
+    """Return a string, or a template without its placeholders, unless these contain strings."""
     return re.sub(r"\$\{[^{}`'\"]*\}", " ", literal)
 
 
@@ -153,8 +151,9 @@ def strip_indents(template: str) -> str:
 
 
 def strip_spaces(style: str) -> str:
-    """Return a style without comments, without spaces around braces and semicolons and behind
-    colons and commas, and without the last semicolon of a block; what may end a quoted text stays.
+    """Return a style without comments, needless spaces and last semicolons of blocks.
+
+    A space before a quote stays, as it may be inside a quoted text.
     """
     plain = re.sub(r"/\*.*?\*/", "", style, flags=re.S)
     packed = re.sub(r"\s*([{};])\s*", r"\1", plain).replace(";}", "}")
@@ -162,7 +161,7 @@ def strip_spaces(style: str) -> str:
 
 
 def pack_bytes(content: bytes) -> str:
-    """Return bytes as text for a page, gzip in base64; its scripts unpack them."""
+    """Return bytes as gzip in base64, which the page's scripts unpack."""
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
@@ -170,7 +169,7 @@ _TEXT = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 
 
 def _template(inner: str) -> str:
-    """Return the pattern of a template literal, in whose places ``inner`` ones may stand."""
+    """Return the pattern of a template literal whose placeholders may match ``inner``."""
     plain = rf"[^`{{}}'\"]|{_TEXT}|{inner}"
     return rf"`(?:[^`\\$]|\\.|\$(?!\{{)|\$\{{(?:{plain}|\{{(?:{plain})*\}})*\}})*`"
 
@@ -178,13 +177,13 @@ def _template(inner: str) -> str:
 _KEPT = (
     _TEXT,
     _template(_template(_template("(?!)"))),
-    # a pattern, which stands where a value may begin
+    # a regular expression, at a position where a value may begin
     r"(?:(?<=[(,=:[!&|?{;])|(?<=[(,=:[!&|?{;] ))"
     r"/(?![/*])(?:[^/\\\n\[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/",
 )
 _DROPPED = (
     r"//[^\n]*|/\*.*?\*/",
-    # blanks next to a sign; two of + or - must not become one, nor / and / a comment
+    # blanks next to a sign, except those that keep + + apart, or - -, or / /
     r"(?<![+-]) +(?=[^\w$ /])| +(?=[^\w$ /+-])|(?<=[^\w$ /]) +(?![+-])|(?<=[^\w$ /+-]) +",
     # lines that go on
     r"(?<=[{,;(\[:?&|=])\s+|\s+(?=[.?:&|)\]}])",
@@ -209,17 +208,16 @@ document.body.append(
 
 
 def embed_json(data: Mapping[str, Any]) -> bytes:
-    """Write data for a script element, which no text of the user's can close."""
+    """Return data as JSON for a script element, which no text of the user can close."""
     return dump_json(dict(data)).replace(b"<", b"\\u003c")
 
 
 def compress_columns() -> tuple[Pack, Callable[[], dict[str, Any]]]:
-    """Return a function that packs a file's columns, and one that makes their common table of
-    numbers at the end.
+    """Return a function that packs columns, and one that makes the table of numbers they share.
 
-    Integers are packed as int32 differences between neighbours, numbers as such places in a table
-    of all distinct ones (starts, ends, messages and curves share most). The table has differences
-    of their bits; nothing is rounded.
+    Integers are packed as int32 differences between neighbours. Floats are packed as indices into
+    a table of all distinct numbers, as starts, ends, messages and curves share most of them. The
+    table stores differences of their bits; nothing is rounded. Make the table last.
     """
     numbers: list[tuple[dict[str, str], NDArray[np.float64]]] = []
 
@@ -245,7 +243,7 @@ def compress_columns() -> tuple[Pack, Callable[[], dict[str, Any]]]:
 
 
 def encode_column(values: NDArray[Any]) -> Packed:
-    """Pack a column for a page on this machine, where time counts and size does not."""
+    """Return a column for a page on this machine, encoded fast rather than small."""
     if len(values) <= PLAIN:
         return values
     kept = values.astype("<f8" if values.dtype.kind == "f" else "<i4")
@@ -253,9 +251,7 @@ def encode_column(values: NDArray[Any]) -> Packed:
 
 
 def _gzip_differences(values: NDArray[Any]) -> str:
-    """Pack the differences between neighbours, small ones of either sign as small numbers, the
-    lowest bytes first.
-    """
+    """Return the differences between neighbours, zigzag encoded, in planes of bytes, as gzip."""
     steps = np.diff(values.astype("<i4"), prepend=np.int32(0))
     codes = (steps << 1) ^ (steps >> 31)
     return pack_bytes(codes.astype("<i4").view("u1").reshape(-1, 4).T.tobytes())

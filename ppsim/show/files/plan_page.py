@@ -1,6 +1,4 @@
-"""Plans as a page: the fate of all candidates, time against memory, the best as rows of bars, and
-details of each.
-"""
+"""The page of plans: outcomes of all candidates, time against memory, best plans, and details."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ def plan_page(
         "plans": pack_bytes(dump_json(dict(columns))),
         **{name: pack_bytes(dump_json(facts[name])) for name in ("flags", "runs", "sent")},
     }
-    script = join_parts(("numbers.js", "points.js", "plan_run.js", "plan.js"))
+    script = join_parts(("numbers.js", "copy.js", "points.js", "plan_run.js", "plan.js"))
     return fill_page(title, "plan", data, script, verdict=verdict_paragraph(verdict))
 
 

@@ -25,16 +25,17 @@ _DIGITS = re.compile(rb"([0-9A-Fa-f\s]*+)>")
 
 
 def read_inputs(path: str) -> dict[str, Any]:
-    """Read the inputs in a file of ppsim: ``ppsim`` (version), ``command``, mostly ``costs``; empty
-    without a command.
+    """Return the inputs in a file of ppsim: ``ppsim`` (version), ``command``, usually ``costs``.
+
+    Empty if the file contains no command.
 
     Raises:
         InputError: the file cannot be read.
     """
     data = read_bytes(path)
-    for looks, take in READERS:
-        if looks(data):
-            found = take(data)
+    for matches, read in READERS:
+        if matches(data):
+            found = read(data)
             return (
                 found if isinstance(found, dict) and isinstance(found.get("command"), str) else {}
             )
@@ -46,8 +47,8 @@ class Origin:
     """Provenance of a file of ppsim.
 
     Attributes:
-        command: one line that a shell takes word by word, and that no terminal obeys.
-        version: of ppsim; empty where the file does not say it.
+        command: one line for a shell, quoted word by word, without control characters.
+        version: of ppsim; empty if the file does not state it.
     """
 
     command: str
@@ -63,7 +64,7 @@ def read_origin(path: str) -> Origin | None:
     inputs = read_inputs(path)
     try:
         program, *words = shlex.split(inputs.get("command", ""))
-    except ValueError:  # no words, or a quote that never ends
+    except ValueError:  # no words, or an unclosed quote
         return None
     if program != "ppsim":
         return None
@@ -76,9 +77,7 @@ def _image(data: bytes) -> Any:
 
 
 def _pdf(data: bytes) -> Any:
-    """Return the Subject of a pdf as matplotlib writes it: a string in parentheses, or UTF-16 in
-    hexadecimal digits.
-    """
+    """Return the Subject of a pdf by matplotlib: in parentheses, or UTF-16 in hexadecimal."""
     begin = _SUBJECT.search(data)
     if not begin:
         return None
@@ -112,20 +111,20 @@ def _html(data: bytes) -> Any:
 
 
 def _bytes_between(data: bytes, begin: bytes, end: bytes) -> bytes:
-    """Return the bytes between the first two such marks; empty if one is missing."""
+    """Return the bytes between two marks, at their first occurrence; empty if one is missing."""
     first = data.find(begin)
     last = data.find(end, first) if first >= 0 else -1
     return data[first + len(begin) : last] if last >= 0 else b""
 
 
 def _table(data: bytes) -> Any:
-    """Return the last column of a table's first row: version and command."""
+    """Return version and command from the last column of a table's first row."""
     try:
         names, cells = islice(csv_rows(Lines(data, "the table")), 2)
     except ValueError:
         return None
-    said = dict(zip(names, cells, strict=False)).get(MADE_BY, "")
-    match = re.fullmatch(r"ppsim (\S+): (.*)", said, re.DOTALL)
+    cell = dict(zip(names, cells, strict=False)).get(MADE_BY, "")
+    match = re.fullmatch(r"ppsim (\S+): (.*)", cell, re.DOTALL)
     return {"ppsim": match[1], "command": match[2]} if match else None
 
 
@@ -143,8 +142,9 @@ def _mermaid(data: bytes) -> Any:
 
 
 def _member(data: bytes) -> Any:
-    """Return the inputs in JSON of ppsim: the object, its ``inputs`` or ``otherData``; of several
-    runs, the first one's.
+    """Return the inputs in JSON of ppsim: the object, or its ``inputs`` or ``otherData``.
+
+    If the file has several runs, the first one counts.
     """
     whole = find_object(decode_text(data, "the file", "replace"))
     runs = whole.get("runs") if isinstance(whole, dict) else whole
@@ -155,7 +155,7 @@ def _member(data: bytes) -> Any:
     return whole.get("inputs") or whole.get("otherData")
 
 
-# Each format by how its bytes begin, the first that fits.
+# Readers by format; the first whose test of the bytes succeeds is used.
 READERS: tuple[tuple[Callable[[bytes], object], Callable[[bytes], Any]], ...] = (
     (lambda data: data.startswith((b"\x89PNG", b"GIF8")), _image),
     (lambda data: data.startswith(b"%PDF"), _pdf),

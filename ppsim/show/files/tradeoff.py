@@ -1,6 +1,6 @@
-"""Several schedules or shapes in one file: time against memory, or a heat map.
+"""Files of several schedules or shapes: time against memory, or a heat map.
 
-A page has the points and fronts, the same as a table, and the heat maps of a sweep.
+A page has the points with their Pareto fronts, a table of them, and the heat maps of a sweep.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from ppsim.show.files.writers import figure, html
 
 
 def check_suffix(suffix: str, heat: bool = False) -> None:
-    """Refuse a format, no picture or page, that draws no time against memory and no heat map
-    (InputError).
-    """
+    """Raise InputError if a format is neither a picture nor, for time against memory, a page."""
     able = figure.SUFFIXES if heat else (*figure.SUFFIXES, *html.SUFFIXES)
     require_suffix(suffix, able, "a heat map" if heat else "time against memory")
 
@@ -39,10 +37,10 @@ def save_tradeoff(
     heat: HeatMap | None = None,
     verdict: str = "",
 ) -> None:
-    """Write the picture or the page to a file; see
-    :func:`ppsim.show.drawing.tradeoff.draw_tradeoff` for the labels.
+    """Write time against memory as a picture or a page.
 
-    A page has the ``heat`` maps of a sweep below the points.
+    ``time`` and ``memory`` label the axes (:func:`ppsim.show.drawing.tradeoff.draw_tradeoff`). A
+    page shows the ``heat`` maps of a sweep below the points.
 
     Raises:
         InputError: the suffix is neither a picture's nor a page's, or the file cannot be written.
@@ -89,9 +87,7 @@ def front_page(
     heat: HeatMap | None = None,
     verdict: str = "",
 ) -> bytes:
-    """Return the page; ``time`` and ``memory`` are the axes' labels, ``inputs`` the inputs of the
-    points.
-    """
+    """Return the page; ``time`` and ``memory`` label the axes, ``inputs`` made the points."""
     families = dict.fromkeys(point.family or point.name for point in found.points)
     numbers = [p.makespan for p in found.points], [p.peak for p in found.points]
     texts = [align_decimals([*map(format_number, column)]) for column in numbers]
@@ -123,9 +119,7 @@ def front_page(
 
 
 def _heat(heat: HeatMap) -> dict[str, Any]:
-    """Heat maps as the page draws them: per metric a text, a shade from 0 to 1 and a mark for each
-    cell.
-    """
+    """Return the page's heat maps: per metric a text, a shade (0 to 1) and a mark for each cell."""
     maps = [
         {
             "heading": column.heading + (f" ({heat.unit})" if column.form == "time" else ""),

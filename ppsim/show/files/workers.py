@@ -1,4 +1,4 @@
-"""Maps of workers by slowdown, and of loads, as files or as figures of pages."""
+"""Maps of workers by slowdown, and of microbatches by time, as files or sections of pages."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ LOADS = "times of microbatches, by replica"
 def save_workers(
     found: WorkerMap, target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]
 ) -> None:
-    """Write the map as a picture (InputError: the suffix is none of a picture, or the file cannot
-    be written).
-    """
+    """Write the map as a picture (InputError: not a picture's suffix, or unwritable file)."""
     require_suffix(suffix, figure.SUFFIXES, "a map of workers", "; a page has it without --heat")
     with open_atomically(target) as out:
         write_figure(lambda: figure_of(found, width), out, suffix, title=TITLE, inputs=inputs)
@@ -38,12 +36,12 @@ STYLE = """
 
 
 def lines_of_page(lines: Sequence[str]) -> str:
-    """Lines of a terminal as a section of a page, columns below columns."""
+    """Return lines of a terminal as a section of a page, in a font that keeps columns aligned."""
     return f'<pre class="scroll" tabindex="0">{escape(chr(10).join(lines))}</pre>\n'
 
 
 def workers_svg(found: WorkerMap, width: float) -> str:
-    """Draw the map as a section of a page, as wide as its column."""
+    """Return the map as a section of a page, as wide as the page's text."""
     head = f'<div id="workers" class="scroll" tabindex="0" role="img" aria-label="{TITLE}">'
     return f"{head}<style>{STYLE}</style>{svg_for_pages(lambda: figure_of(found, width))}</div>\n"
 
@@ -51,9 +49,7 @@ def workers_svg(found: WorkerMap, width: float) -> str:
 def save_loads(
     maps: tuple[LoadMap, ...], target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]
 ) -> None:
-    """Write maps of loads as a picture (InputError: the suffix is none of a picture, or the file
-    cannot be written).
-    """
+    """Write maps of loads as a picture (InputError: not a picture's suffix, or unwritable file)."""
     require_suffix(suffix, figure.SUFFIXES, "a map of loads", "; a page has it without --heat")
     with open_atomically(target) as out:
         write_figure(
@@ -62,7 +58,7 @@ def save_loads(
 
 
 def loads_svg(maps: tuple[LoadMap, ...], width: float) -> str:
-    """Draw maps of loads as a section of a page, as wide as its column."""
+    """Return maps of loads as a section of a page, as wide as the page's text."""
     head = f'<div id="workers" class="scroll" tabindex="0" role="img" aria-label="{LOADS}">'
     drawing = svg_for_pages(lambda: load_map.figure_of(maps, width))
     return f"{head}<style>{STYLE}</style>{drawing}</div>\n"

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-MOST_WAITING = 8  # requests for work at a time; more are told to come again
-# at a time, so that one whose orders are searched for seconds does not hold the others
+MOST_WAITING = 8  # requests that run or wait at a time; further ones get status 503
+# documents computed at a time, so that a slow search for one does not block the others
 MOST_SHOWN = 3
-POLL_S = 0.02
-LOOK_S = 0.05  # how often the server looks whether who asked has left while work goes on
-LARGEST_ASKED = 8 << 10
-LARGEST_DROP = 4 << 20
-LARGEST_READ = 32 << 20  # bytes that a file unpacks to; its cells and objects follow from it
+POLL_S = 0.02  # seconds between checks whether a waiting request may run
+LOOK_S = 0.05  # seconds between checks whether the client of a running request is still connected
+LARGEST_ASKED = 8 << 10  # bytes of a request's fields
+LARGEST_DROP = 4 << 20  # bytes of a dropped file
+LARGEST_READ = 32 << 20  # bytes of a decompressed file; they also limit its cells and objects
 MOST_DROPS = 50
 DROPPED = "dropped:"  # prefix of the names of files dropped on the page
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -52,7 +52,7 @@ HEADERS = {
 Show = Callable[[Mapping[str, Any], Path], Document]
 Explain = Callable[[Mapping[str, Any], Path], PageExplanation]
 Plan = Callable[[Mapping[str, Any]], bytes]
-# brings a watched file up to date: its name, how often it has changed
+# copies a watched file again if it changed; returns its name and its number of changes
 Changes = Callable[[], tuple[str, int]]
 
 
@@ -60,18 +60,18 @@ def make_app(
     page: bytes,  # served at ``/``
     # makes the document of a request's fields; raises PpsimError for fields that it refuses
     show: Show,
-    folder: Path,  # where files that are dropped on the page are kept while the server runs
-    # names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are
-    # refused, so that a page of another site cannot reach it by a name of its own
+    folder: Path,  # stores files that are dropped on the page while the server runs
+    # host names with ports that requests may use, such as ``127.0.0.1:8765``; others are refused,
+    # so that another site cannot reach the page by a name that resolves to this machine
     hosts: frozenset[str],
     *,
     # returns the explanation of the first schedule, and advice; None for a page that does not ask
     explain: Explain | None = None,
     # makes the page of plans for a model on a cluster; None for a page without them
     plan: Plan | None = None,
-    # whether it may be asked for under every numeric address too, which no site can name as its own
+    # whether requests may use any numeric address too: those cannot be another site's name
     any_address: bool = False,
-    changes: Changes | None = None,  # of a file that is watched; None for none
+    changes: Changes | None = None,  # of a watched file; None if no file is watched
 ) -> Starlette:
     """Make the application."""
     from starlette.applications import Starlette
@@ -84,9 +84,7 @@ def make_app(
     waiting = (files(__package__) / "plan_wait.html").read_bytes()
 
     async def wait(request: Request) -> Response:
-        """A page that shows at once that plans are searched, asks for them, and becomes their
-        page.
-        """
+        """Return a page that appears at once, requests the plans, and then shows them."""
         return Response(waiting, media_type="text/html")
 
     async def refuse(request: Request, error: Exception) -> Response:
@@ -110,7 +108,7 @@ def make_app(
 
 
 class _Answers:
-    """Handlers of requests for work; each kind of work has a queue."""
+    """Request handlers; each kind of work has a limit on how many run at a time."""
 
     def __init__(
         self,
@@ -128,12 +126,12 @@ class _Answers:
             changes,
         )
         self.places, self.shown = asyncio.Semaphore(MOST_WAITING), asyncio.Semaphore(MOST_SHOWN)
-        self.planned = asyncio.Semaphore(1)  # which takes all cores
-        # only one thread may draw and keep files
+        self.planned = asyncio.Semaphore(1)  # a search for plans uses all cores
+        # only one thread at a time may draw or store files
         self.drawn = asyncio.Semaphore(1)
 
     async def view(self, request: Request) -> Response:
-        asked = await _read(request, LARGEST_ASKED, "the request")
+        asked = await _read_body(request, LARGEST_ASKED, "the request")
         return await self._answer_in_turn(
             request, self.shown, lambda: _json(contents(self._document(asked), encode_column))
         )
@@ -141,7 +139,7 @@ class _Answers:
     async def why(self, request: Request) -> Response:
         explain = self.explain
         assert explain
-        asked = await _read(request, LARGEST_ASKED, "the request")
+        asked = await _read_body(request, LARGEST_ASKED, "the request")
 
         def work() -> Response:
             return _json(story_object(explain(_fields(asked), self.folder), encode_column))
@@ -162,7 +160,7 @@ class _Answers:
         from starlette.responses import Response
 
         asked, suffix = (
-            await _read(request, LARGEST_ASKED, "the request"),
+            await _read_body(request, LARGEST_ASKED, "the request"),
             request.query_params.get("form", ""),
         )
 
@@ -185,8 +183,8 @@ class _Answers:
             return _refusal(
                 422, "a file's name has letters, digits, dots, dashes and underscores", "rename it"
             )
-        content = await _read(request, LARGEST_DROP, f"'{name}'")
-        return await self._answer_in_turn(request, self.drawn, lambda: self._keep(name, content))
+        content = await _read_body(request, LARGEST_DROP, f"'{name}'")
+        return await self._answer_in_turn(request, self.drawn, lambda: self._store(name, content))
 
     async def changed(self, request: Request) -> Response:
         since = request.query_params.get("since", "")
@@ -209,15 +207,15 @@ class _Answers:
             async with self.places:
                 while not (gone := await request.is_disconnected()) and turn.locked():
                     await asyncio.sleep(POLL_S)
-                if gone:  # who leaves while others have their turn keeps nobody from it
+                if gone:  # a client that left while waiting takes no turn
                     return Response()
                 async with turn:
                     return await _run_while_connected(work, request)
-        except TimeOver:  # who asked has left
+        except TimeOver:  # the client has left
             return Response()
         except PpsimError as error:
             return _refusal(422, str(error).replace(f"{self.folder}{os.sep}", ""), error.hint)
-        except Exception:  # which a server that prints nothing of its clients would hide
+        except Exception:  # the server logs nothing, so the page has to show the error
             return _refusal(
                 500,
                 "internal error (a fault of ppsim)",
@@ -227,8 +225,8 @@ class _Answers:
     def _document(self, asked: bytearray) -> Document:
         return self.show(_fields(asked), self.folder)
 
-    def _keep(self, name: str, content: bytearray) -> Response:
-        """Keep a file that was dropped, if it can be shown."""
+    def _store(self, name: str, content: bytearray) -> Response:
+        """Store a dropped file, unless it cannot be shown."""
         path = self.folder / name
         if not path.exists() and len(list(self.folder.iterdir())) >= MOST_DROPS:
             return _refusal(
@@ -243,7 +241,7 @@ class _Answers:
         return _json({"name": name, **shape})
 
     def _shape_of(self, name: str) -> dict[str, int]:
-        """Return the shape that a file of ops states, for the controls; empty for a block."""
+        """Return the devices and microbatches of a dropped file; empty for a building block."""
         if name.endswith(".toml"):
             return {}
         schedule = self.show({"names": [f"{DROPPED}{name}"]}, self.folder).timelines[0].schedule
@@ -261,14 +259,14 @@ def _refusal(status: int, message: str, hint: str) -> Response:
 
 
 class _Refused(Exception):
-    """A request with a refused body; the arguments are the response's."""
+    """Raised for a refused request; its arguments are the response's status, message and hint."""
 
 
-async def _read(request: Request, most: int, name: str) -> bytearray:
+async def _read_body(request: Request, most: int, name: str) -> bytearray:
     """Read the body of a request.
 
     Raises:
-        _Refused: it is larger, or the client left.
+        _Refused: the body is larger than ``most`` bytes, or the client left.
     """
     from starlette.requests import ClientDisconnect
 
@@ -283,12 +281,12 @@ async def _read(request: Request, most: int, name: str) -> bytearray:
                     "ppsim run in a terminal takes more",
                 )
     except ClientDisconnect:
-        raise _Refused(400, f"{name} did not come whole", "send it again") from None
+        raise _Refused(400, f"{name} is incomplete", "send it again") from None
     return content
 
 
 def _fields(content: bytearray) -> dict[str, Any]:
-    """Return the fields of a request (InputError: it is not a JSON object)."""
+    """Return the fields of a request's body (InputError: not a JSON object)."""
     try:
         found = decode_object(bytes(content))
     except ValueError:
@@ -301,19 +299,19 @@ def _fields(content: bytearray) -> dict[str, Any]:
 
 
 async def _run_while_connected(work: Callable[[], Response], request: Request) -> Response:
-    """Do work in a thread, and end it where it looks at the time once who asked has left."""
-    left = threading.Event()
-    done = _run_in_thread(work, left)
+    """Run work in a thread; cancel it at its next check of the time once the client has left."""
+    disconnected = threading.Event()
+    done = _run_in_thread(work, disconnected)
     while not (await asyncio.wait({done}, timeout=LOOK_S))[0]:
         if await request.is_disconnected():
-            left.set()
+            disconnected.set()
     return done.result()
 
 
 def _run_in_thread(
     work: Callable[[], Response], disconnected: threading.Event
 ) -> asyncio.Future[Response]:
-    """Run work in a thread that does not delay the end of the program, unlike a pool's."""
+    """Run work in a daemon thread, which does not delay the program's exit as a pool would."""
     done: Future[Response] = Future()
     done.set_running_or_notify_cancel()
 
@@ -329,8 +327,9 @@ def _run_in_thread(
 
 
 class _Guard:
-    """Answer only who asks under a name of this server and from no other site; send the headers of
-    every answer.
+    """Middleware that refuses requests from other sites and to other host names.
+
+    It adds ``HEADERS`` to every response.
     """
 
     def __init__(self, app: Any, hosts: frozenset[str], any_address: bool) -> None:

@@ -1,6 +1,4 @@
-"""Hand one file to a page of another origin: Perfetto's viewer reads traces from 127.0.0.1:9001
-only.
-"""
+"""Serve one file to Perfetto's viewer, which reads traces from 127.0.0.1:9001 only."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ POLL_S = 0.1
 
 
 class _Server(ThreadingHTTPServer):
-    """A server that ends when its one file has been taken."""
+    """Server that stops after its one file has been fetched."""
 
     request_queue_size = 128
     content: bytes  # the file
@@ -32,22 +30,24 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = HOST, self.server_address[1]
 
     def handle_error(self, *request: object) -> None:
-        """Print nothing where somebody leaves before the answer."""
+        """Print nothing if a client disconnects before the response."""
 
 
 def viewer_address(name: str, port: int = PORT) -> str:
-    """Return the address that opens Perfetto's viewer on the file served under a name."""
+    """Return the URL that opens the served file in Perfetto's viewer."""
     return f"{VIEWER}/#!/?url=http://{HOST}:{port}/{quote(name)}"
 
 
 def serve_once(
     content: bytes, name: str, *, ready: Callable[[str], None], port: int = PORT
 ) -> None:
-    """Serve a trace to Perfetto's viewer until it has been taken once (InputError: something else
-    uses the port).
+    """Serve a trace to Perfetto's viewer until it has been fetched once.
 
-    The browser decompresses gzipped ``content``; ``ready`` is called with the viewer's address when
-    the file can be taken. The viewer's own rules allow port 9001 only.
+    Gzipped ``content`` is decompressed first. ``ready`` is called with the viewer's URL once the
+    file can be fetched. The viewer's security policy allows port 9001 only.
+
+    Raises:
+        InputError: another program uses the port.
     """
     try:
         server = _Server((HOST, port), _Handler)
@@ -67,13 +67,13 @@ def serve_once(
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = 2  # seconds without a word of a request; its answer may take longer
+    timeout = 2  # seconds to wait for bytes of a request; sending the response may take longer
 
     def do_GET(self) -> None:
-        """Send the file to the viewer's page, and nothing to any other."""
+        """Send the file, to the viewer's page only."""
         if self.path != f"/{quote(self.server.name)}":
             return self.send_error(404)
-        # A page that asks from elsewhere, or under another name of this machine, gets nothing.
+        # Pages of other origins and requests to other host names get nothing.
         asking, host = self.headers.get("Origin"), self.headers.get("Host")
         if asking not in (None, VIEWER) or host != f"{HOST}:{self.server.server_port}":
             return self.send_error(403)
@@ -89,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def do_OPTIONS(self) -> None:
-        """Allow the viewer to read from this machine, for browsers that ask beforehand."""
+        """Answer a browser's preflight request: the viewer may read from this machine."""
         self.send_response(204)
         self.send_header("Access-Control-Allow-Origin", VIEWER)
         self.send_header("Access-Control-Allow-Private-Network", "true")

@@ -1,6 +1,4 @@
-"""The live page: the report's page with controls above it, and a copy of a file of the user's that
-it follows.
-"""
+"""The live page: the report page with controls above it, and the file that ``--watch`` follows."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ from ppsim.errors import InputError
 from ppsim.show.files.document import Document, formats
 from ppsim.show.files.writers.html import START, all_scripts, all_styles, make_page
 
-# Sliders: field, label, the slider's range, and the value at the start: but for sizes, the option's
-# default.
+# Sliders: field, label, range, and initial value, which is the option's default except for sizes.
 CONTROLS: dict[str, list[dict[str, Any]]] = {
     "shape-controls": [
         {"field": "devices", "label": "devices", "least": 1, "most": 64, "step": 1, "value": 4},
@@ -50,13 +47,13 @@ def live_page(
     document: Document,  # made from ``fields``
     fields: Mapping[str, Any],  # of the first request
     schedules: Sequence[str],  # the names to choose from
-    # schedules whose orders are searched for, which the page asks for after all others
+    # schedules whose orders are found by a search; the page requests them last
     searched: Sequence[str] = (),
     models: Sequence[str] = (),  # names of the library to choose from
     clusters: Sequence[str] = (),  # likewise
-    chunked: Sequence[str] = (),  # schedules that take several numbers of chunks
+    chunked: Sequence[str] = (),  # schedules that accept more than one number of chunks
     *,
-    watches: bool = False,  # whether the page asks the server if the file has changed
+    watches: bool = False,  # whether the page polls the server for changes of a file
 ) -> bytes:
     """Make the page."""
     here = files(__package__)
@@ -81,8 +78,12 @@ def live_page(
 
 
 def watch(source: Path, folder: Path) -> Callable[[], tuple[str, int]]:
-    """Copy a file to the drops; the function returned does so again if it changed (InputError:
-    unreadable, or code).
+    """Copy a file to ``folder``, and return a function that copies it again if it changed.
+
+    The function returns the file's name and its number of changes.
+
+    Raises:
+        InputError: the file cannot be read, or is Python code.
     """
     if source.suffix == ".py":
         raise InputError(

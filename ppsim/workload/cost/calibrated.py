@@ -1,10 +1,10 @@
-"""Measured op times of a profile in the place of the efficiency curve, as factors of its times.
+"""Factors that correct the efficiency curve's op times by the measured times of a profile.
 
-A profile of transformer layers (``ppsim calibrate``) replaces the times of dense layers, embedding
-and output; the curve then only carries them from the measured sizes to the sizes of the model. A
-profile of whole stages, from a trace or the user's modules, replaces the times of stages; modules
-that are layers alone replace the times of dense layers. Collectives, messages, experts, reductions
-and the optimizer stay with the curve and the cluster's links.
+A profile of transformer layers (``ppsim calibrate``) corrects dense layers, embedding and output;
+the curve only scales the measured times to the sizes of the model. A profile of whole stages, from
+a trace or the user's modules, corrects the times of stages; a profile of modules that are single
+layers corrects dense layers. Collectives, messages, experts, reductions and the optimizer keep the
+times of the curve and the cluster's links.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from ppsim.workload.model.parallel import Parallel
 
 PASSES = [Kind.F, Kind.I, Kind.W, Kind.B]
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-# times the measured width or sequence, up or down, that the curve's shape is trusted to carry
+# largest ratio of the model's width or sequence to the measured one (or the reverse)
 FARTHEST = 4.0
 UNSAID = (
     ", taken as measured with these sizes, microbatches and recompute, which a profile does not say"
 )
-CLOSE = 0.05  # share by which the parameters of the user's modules may differ from the model's
+CLOSE = 0.05  # largest relative difference of measured modules' parameters from the model's
 FROM_CURVE = "collectives, messages, gradient reductions and the optimizer are the curve's"
 
 
@@ -56,22 +56,22 @@ def use_profile(
     *,
     by_stage: bool = True,
 ) -> Machine:
-    """Put the measured times of a profile in the place of the machine's efficiency curve.
+    """Return the machine with op times corrected by the measured times of a profile.
 
     Args:
         machine: the cluster; the profile must be measured on its GPU.
-        profile: of measured times.
-        name: of the profile, such as its file.
-        model: the model that is to be trained.
-        parallel: how. A profile of whole stages must be measured with the same sizes, which it does
-            not say.
-        layout: what each stage holds.
-        by_stage: whether times of whole stages count for each stage alone where the numbers of
-            stages agree; else and without it, their sum counts for the whole model.
+        profile: the measured times.
+        name: the profile's name in messages, such as its file.
+        model: the model to train.
+        parallel: how it is trained. A profile of whole stages must be measured with the same
+            sizes; the profile does not record them.
+        layout: the layers of each stage.
+        by_stage: whether each measured stage corrects the same stage of the model, where both have
+            as many; otherwise the sum over all stages corrects the whole model.
 
     Raises:
         InputError: the profile was measured on another device, in another precision, or on layers
-            that say nothing of the model's.
+            too different from the model's.
     """
     _refuse_device(machine, profile, name)
     plain = replace(machine, measured=None)
@@ -83,7 +83,7 @@ def use_profile(
 
 
 def _refuse_device(machine: Machine, profile: Profile, name: str) -> None:
-    """Refuse a profile of a device other than the cluster's; a trace without a device passes."""
+    """Refuse a profile of another device than the cluster's; a profile may name no device."""
     device, gpu = profile.provenance.device, machine.gpu.name
     chip = gpu.split("-")[0]
     if device not in ("", "unknown") and not re.search(
@@ -91,8 +91,7 @@ def _refuse_device(machine: Machine, profile: Profile, name: str) -> None:
     ):
         raise InputError(
             f"'{name}' was measured on {device}, and the devices of {machine.name} are {gpu}",
-            f"ppsim calibrate on one of them, or a cluster of what was measured: a file with a gpu "
-            f"named '{device}'",
+            f"ppsim calibrate on one of them, or a cluster file whose gpu is named '{device}'",
         )
 
 
@@ -104,7 +103,7 @@ def _compare_layers(
     model: Model,
     parallel: Parallel,
 ) -> Measured:
-    """Compare the measured layers, embedding and output with the curve's times of the same ones."""
+    """Return the measured times of layers, embedding and output over the curve's times."""
     _refuse_workload(workload, name, model, parallel)
     measured_model = Model(
         workload.hidden,
@@ -125,7 +124,8 @@ def _compare_layers(
     fixed = time[:, 0]
     if (time[[0, 3], 1] <= fixed[[0, 3]]).any():
         raise InputError(
-            f"'{name}' has no time of a layer: {workload.layers} layers took no longer than none",
+            f"'{name}' has no time of a layer: {workload.layers} layers took no longer than a "
+            "stage without layers",
             "measure again, with more --layers or --repeats",
         )
 
@@ -150,7 +150,7 @@ def _compare_layers(
         head=ends[1],
         fixed=_split_full(fixed),
         taken=f"{taken}, measured with hidden {workload.hidden}, sequences of {workload.sequence}, "
-        f"{workload.dtype} " + _times(layer),
+        f"{workload.dtype} " + _factors_text(layer),
         left=("experts, " if model.experts else "")
         + ("" if workload.vocab else "embedding, output, ")
         + FROM_CURVE,
@@ -158,7 +158,7 @@ def _compare_layers(
 
 
 def _refuse_workload(workload: Workload, name: str, model: Model, parallel: Parallel) -> None:
-    """Refuse layers whose times say nothing of the model's."""
+    """Refuse a profile whose precision, kind of layer or sizes are too far from the model's."""
     if PRECISIONS.get(workload.dtype) != parallel.precision:
         dtype = next((d for d, name in PRECISIONS.items() if name == parallel.precision), "")
         raise InputError(
@@ -175,10 +175,10 @@ def _refuse_workload(workload: Workload, name: str, model: Model, parallel: Para
             "the profile of a real run of it: ppsim calibrate --from-trace",
         )
     pairs = (("hidden", workload.hidden, model.hidden), ("sequence", workload.sequence, model.seq))
-    for what, measured, wanted in pairs:
+    for size, measured, wanted in pairs:
         if max(measured, wanted) > FARTHEST * min(measured, wanted):
             raise InputError(
-                f"'{name}' was measured with {what} {measured}; {model.name or 'the model'} has "
+                f"'{name}' was measured with {size} {measured}; {model.name or 'the model'} has "
                 f"{wanted}, more than {FARTHEST:g} times off",
                 f"ppsim calibrate --hidden {model.hidden} --heads {model.heads} --seq {model.seq} "
                 f"--mbs {parallel.mbs} --vocab {model.vocab} --dtype {workload.dtype} -o {name}",
@@ -194,20 +194,25 @@ def _compare_stages(
     layout: Layout | None,
     by_stage: bool,
 ) -> Measured:
-    """Compare measured stages with the curve's times of the same stages, one by one or all
-    together.
-    """
+    """Return the measured times of stages over the curve's, for each stage or for their sum."""
     stages = len({op.stage for op in profile.op if op.part == "stage"})
     costs = stage_costs(model, machine, parallel, layout)
     curve = costs.time[PASSES]
     found = costs_from(profile, generate("gpipe", devices=stages, microbatches=1))
     time = found.time[PASSES] / 1e3
-    held, whole = (
-        np.array([stage.parameters for stage in profile.stage]),
-        float(costs.parameters.sum()),
-    )
-    if held.any() and abs(held.sum() - whole) > CLOSE * whole:
-        return _compare_user_layers(machine, name, model, parallel, time.sum(axis=1), held, whole)
+    measured_parameters = np.array([stage.parameters for stage in profile.stage])
+    model_parameters = float(costs.parameters.sum())
+    difference = abs(measured_parameters.sum() - model_parameters)
+    if measured_parameters.any() and difference > CLOSE * model_parameters:
+        return _compare_user_layers(
+            machine,
+            name,
+            model,
+            parallel,
+            time.sum(axis=1),
+            measured_parameters,
+            model_parameters,
+        )
     one_by_one = by_stage and stages == parallel.stages
     if not one_by_one:
         time, curve = time.sum(axis=1, keepdims=True), curve.sum(axis=1, keepdims=True)
@@ -215,7 +220,7 @@ def _compare_stages(
     return Measured(
         name=name,
         stages=tuple(_divide(time[:, i], curve[:, i]) for i in range(time.shape[1])),
-        taken=f"{stages} whole stages with their collectives {_times(factors)}"
+        taken=f"{stages} whole stages with their collectives {_factors_text(factors)}"
         + ("" if one_by_one else ", their sum for the whole model")
         + UNSAID,
         left="messages, gradient reductions and the optimizer are the curve's",
@@ -228,13 +233,13 @@ def _compare_user_layers(
     model: Model,
     parallel: Parallel,
     time: Floats,
-    held: NDArray[np.int64],
-    whole: float,
+    measured_parameters: NDArray[np.int64],
+    model_parameters: float,
 ) -> Measured:
-    """Compare modules of the user's own that are dense layers, as their parameters say, with as
-    many of the model.
+    """Return the measured times of the user's modules over the curve's times of dense layers.
 
-    A first stage has no gradient of its input, so its backward counts whole.
+    Each module must have the parameters of a whole number of the model's dense layers. Only F and
+    full B are compared: the first stage has no gradient of its input, so no I.
     """
     dense = [
         layer for layer in kinds_of(model) if layer.mlp == "dense" and layer.mixer not in STATES
@@ -244,15 +249,14 @@ def _compare_user_layers(
         for layer in dense[:1]
     ]
     each = sum(sum(count_stage_parameters(model, parallel, content)) for content in contents)
-    counts = np.round(held / max(each, 1))
-    if not each or (abs(held - counts * each) > CLOSE * held).any():
-        here, beside = (
-            " + ".join(f"{count:,}" for count in held),
-            f", {each:,.0f} a dense layer" if each else "",
-        )
+    counts = np.round(measured_parameters / max(each, 1))
+    distance = abs(measured_parameters - counts * each)
+    if not each or (distance > CLOSE * measured_parameters).any():
+        stages_text = " + ".join(f"{count:,}" for count in measured_parameters)
+        layer_text = f", {each:,.0f} a dense layer" if each else ""
         raise InputError(
-            f"stages of '{name}' hold {here} parameters, and of {model.name or 'the model'} a GPU "
-            f"holds {whole:,.0f}" + beside,
+            f"stages of '{name}' hold {stages_text} parameters, and of "
+            f"{model.name or 'the model'} a GPU holds {model_parameters:,.0f}{layer_text}",
             "a profile of all its stages, or of some of its dense layers alone, with the sizes of "
             "groups measured",
         )
@@ -261,19 +265,18 @@ def _compare_user_layers(
     return Measured(
         name=name,
         layer=layer,
-        taken=f"dense layers, of which modules have {counts.sum():.0f} {_times(layer)}{UNSAID}",
+        taken=f"dense layers, of which modules have {counts.sum():.0f} "
+        f"{_factors_text(layer)}{UNSAID}",
         left=("experts, " if model.experts else "") + "embedding, output, " + FROM_CURVE,
     )
 
 
-def _times(factors: Factors) -> str:
+def _factors_text(factors: Factors) -> str:
     return f"(F {factors.f:.2f} and B {factors.b:.2f} times the curve's)"
 
 
 def _divide(time: Floats, curve: Floats) -> Factors:
-    """Divide measured F, I, W and B by the curve's; halves that were not measured are as the full
-    backward.
-    """
+    """Return the ratios of measured F, I, W and B to the curve's; B's ratio where I or W is 0."""
     f, i, w, b = (float(value) for value in time / np.maximum(curve, 1e-12))
     halves = i > 0 and w > 0
     full = b if b > 0 else 1.0
@@ -281,5 +284,6 @@ def _divide(time: Floats, curve: Floats) -> Factors:
 
 
 def _split_full(fixed: Floats) -> Factors:
+    """Return the seconds of F, I, W and B; half of B for I and W that were not measured."""
     f, i, w, b = (max(float(value), 0.0) for value in fixed)
     return Factors(f, i, w, b) if i > 0 else Factors(f, b / 2, b / 2, b)

@@ -1,4 +1,4 @@
-"""Times of collectives and messages on a machine, from the ranks of a group and the bytes."""
+"""Seconds that collectives and messages take on a machine, by group of ranks and by bytes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from ppsim.workload.hardware.efficiency import Efficiency
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.parallel import Parallel
 
-# Doublings of nodes, from one on, at which an all-to-all reaches the share of links that was
-# fitted: between two nodes its messages are larger, and fewer of them meet.
+# log2 of the nodes from which on an all-to-all reaches the fitted share of links' bandwidth; over
+# two nodes it is faster, as its messages are larger and fewer of them collide
 MANY = 2.0
-# seconds from GPU to GPU inside a node, on a ring of several: NCCL's tuning table has 0.6 to 3.4 us
+# seconds from one GPU to the next inside a node, on a ring over several nodes; NCCL's tuning table
+# has 0.6 to 3.4 us
 HOP = 1.5e-6
 
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks that communicate: ``size`` of them, each ``stride`` after the one before.
+    """Ranks that communicate: ``size`` ranks, ``stride`` apart.
 
-    With ``run``, only that number of ranks follow each other in this way. The next ``run`` ranks
-    begin ``jump`` after them, as where the ranks of a pipeline lie between those of two replicas.
+    With ``run``, only ``run`` ranks in a row are ``stride`` apart, and each next run begins
+    ``jump`` ranks after the start of the one before. Replicas have such groups where the ranks of
+    a whole pipeline lie between them.
     """
 
     size: int
@@ -31,12 +33,12 @@ class Group:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Those of the first group of the kind."""
+        """Rank numbers of the first group of the kind."""
         run = self.run or self.size
         return tuple(n // run * self.jump + n % run * self.stride for n in range(self.size))
 
     def per_node(self, machine: Machine) -> int:
-        """Return how many ranks of the group one node holds."""
+        """Return the number of the group's ranks in one node."""
         inside = max(1, min(self.run or self.size, machine.per_node // self.stride))
         return (
             inside * max(1, min(self.size // self.run, machine.per_node // self.jump))
@@ -45,9 +47,7 @@ class Group:
         )
 
     def step(self, machine: Machine) -> int:
-        """Return how many nodes lie from one node of the group to the next, or from one run to the
-        next.
-        """
+        """Return the distance in nodes from one node of the group (or one run) to the next."""
         apart = (
             self.jump * max(1, machine.per_node // self.jump)
             if self.run
@@ -56,12 +56,11 @@ class Group:
         return max(1, apart // machine.per_node)
 
     def saved(self, machine: Machine, summed: bool) -> float:
-        """Return the ratio of the bytes between nodes of a ring's gather and scatter to the bytes
-        of a sum.
+        """Return the bytes between nodes of a ring's gather and scatter over those of a sum.
 
-        NCCL adds up along trees: of two nodes each sends every byte to the other once. With more
-        nodes, each in the middle of one of two trees, it is as much as a ring sends (Sanders, Speck
-        and Traeff, 2009; NCCL 2.4).
+        NCCL sums along trees. Over two nodes each node sends every byte to the other once. Over
+        more nodes a tree sends as many bytes as a ring: each node is an inner node of one of two
+        trees (Sanders, Speck and Traeff, 2009; NCCL 2.4).
         """
         return (
             2 * (self.size - 1) / self.size
@@ -71,15 +70,15 @@ class Group:
 
 
 def group_of(parallel: Parallel, kind: str) -> Group:
-    """Return the group of a kind: tp, cp, dp (of gradients, context parallelism included), ep,
-    expert-dp or pp.
+    """Return the group of a kind: tp, cp, dp, ep, expert-dp or pp.
 
-    Ranks are numbered with tensor parallelism first, then context parallelism, as Megatron does;
-    then replicas and pipeline devices in the order of ``rank_order``.
+    The group dp reduces gradients, so it has the context-parallel ranks too. As in Megatron,
+    tensor-parallel ranks are numbered first, then context-parallel ranks, then replicas and
+    pipeline devices in the order of ``rank_order``.
     """
     p = parallel
     each = p.tp * p.cp
-    apart = p.pipeline_first and p.pp > 1  # replicas
+    apart = p.pipeline_first and p.pp > 1  # whether a pipeline lies between two replicas
     match kind:
         case "tp":
             return Group(p.tp, 1)
@@ -105,12 +104,17 @@ def gather_seconds(
     calls: float = 1.0,
     summed: bool = False,
 ) -> float:
-    """Compute the time of an all-gather, or a reduce-scatter, that makes, or starts from, that many
-    bytes a rank.
+    """Compute the seconds of an all-gather or a reduce-scatter on a ring of all ranks.
 
-    Bytes pass a ring of all ranks, and messages, each of which waits for the one before: NCCL's
-    tree for gathers, PAT, is for one GPU a node. ``calls``: in how many gathers the bytes come.
-    ``summed``: they are half of a sum.
+    NCCL's tree for gathers, PAT, supports one GPU a node only.
+
+    Args:
+        machine: the cluster.
+        found: the efficiency of GPU and software.
+        group: the ranks.
+        bytes_: bytes that a gather makes, or that a scatter starts from, on each rank.
+        calls: number of collectives that the bytes are divided over.
+        summed: whether the collective is one half of an all-reduce.
     """
     n = group.size
     if n == 1:
@@ -136,13 +140,18 @@ def exchange_seconds(
     visits: int = 0,
     most_nodes: int = 0,
 ) -> float:
-    """Compute the time of an all-to-all in which each rank sends that many bytes in all, its own
-    share included.
+    """Compute the seconds of an all-to-all.
 
-    With ``visits``, the number of experts of a token, the token is sent once to each node that has
-    some of these experts, and from there once to each rank that has one, as DeepEP and HybridEP do.
-    Without it, a token is sent once for each of its experts. ``most_nodes`` is the largest number
-    of nodes that a token's experts lie on, as DeepSeek-V3's router limits it.
+    Args:
+        machine: the cluster.
+        found: the efficiency of GPU and software.
+        group: the ranks.
+        bytes_: bytes that each rank sends, with the part for itself.
+        visits: experts of a token. The token is then sent once to each node that has some of these
+            experts, and from there once to each rank that has one, as DeepEP and HybridEP do. 0: a
+            token is sent once for each of its experts.
+        most_nodes: limit of the nodes that a token's experts lie on, as DeepSeek-V3's router has
+            one; 0: none.
     """
     if group.size == 1:
         return 0.0
@@ -161,8 +170,9 @@ def exchange_seconds(
 def exchange_bytes(
     machine: Machine, group: Group, bytes_: float, visits: int = 0, most_nodes: int = 0
 ) -> tuple[float, float]:
-    """Return the bytes that each rank sends within its node and to others in an all-to-all, as
-    :func:`exchange_seconds` says.
+    """Return the bytes of an all-to-all that a rank sends within its node, and to other nodes.
+
+    The arguments are those of :func:`exchange_seconds`.
     """
     n, inside = group.size, group.per_node(machine)
     if not visits or n == 1:
@@ -176,11 +186,11 @@ def exchange_bytes(
 def message_seconds(
     machine: Machine, found: Efficiency, parallel: Parallel, bytes_: float, source: int
 ) -> float:
-    """Compute the time of a message from one pipeline device to the next: within a node where both
-    are in one.
+    """Compute the seconds of a message from pipeline device ``source`` to the next one.
 
-    All ranks of a device send at once, to another switch where the next device lies below one. Of
-    replicas that begin in the middle of a node the slowest counts.
+    All ranks of a device send at once. The message stays inside a node if both devices are in it,
+    and takes the oversubscribed links if the next device is below another switch. Where replicas
+    begin in the middle of a node, the slowest one counts.
     """
     stride, nodes = group_of(parallel, "pp").stride, machine.per_node
     whole = parallel.pp * stride

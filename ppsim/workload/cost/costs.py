@@ -1,4 +1,4 @@
-"""Costs of a model on a machine: times per stage, messages, and the time of a step."""
+"""Costs of a model on a machine: times of stages, bytes of messages, and the time of a step."""
 
 from __future__ import annotations
 
@@ -57,19 +57,18 @@ class StageCosts:
     """Costs of each stage for a microbatch, in seconds.
 
     Attributes:
-        costs: of an op, for the simulator, in ms: F, B, I, W and R by stage, latencies between
-            devices, and pairs of F and B where these hide all-to-all; an op of a schedule that cuts
-            sequences takes a slice of one.
-        time: shape (5, stages), the same in seconds; where pairs hide all-to-all, F and B as parts
-            of one.
-        communication: shape (stages,), the part of F and B that waits for collectives.
-        message: bytes from a stage to the next that an op sends.
-        parameters: shape (stages,), on one GPU.
+        costs: the simulator's costs of one op in ms: F, B, I, W and R by stage, latencies between
+            devices, and pairs of F and B where a pair hides all-to-all. One op is a slice of the
+            sequence where the schedule cuts sequences.
+        time: shape (5, stages), seconds of F, B, I, W and R for a whole microbatch; where pairs
+            hide all-to-all, F and B are the parts of a pair.
+        communication: shape (stages,), seconds of F and B that wait for collectives.
+        message: bytes that an op sends to the next stage.
+        parameters: shape (stages,), parameters on one GPU.
         dp: shape (stages,), seconds of reducing gradients after the last microbatch.
         gather: shape (stages,), seconds of gathering weights once a step.
         optimizer: shape (stages,), seconds of the optimizer's step.
-        kept_share: share of a stage's activations that its W needs, of all stages together, at
-            most 1.
+        kept_share: share of activations that W needs, over all stages together, at most 1.
     """
 
     costs: Costs
@@ -85,19 +84,18 @@ class StageCosts:
 
 @dataclass(frozen=True)
 class Step:
-    """The time of a training step in seconds, and where it goes.
+    """The time of a training step in seconds, and its parts.
 
     Attributes:
-        seconds: of the whole step.
+        seconds: the whole step.
         pipeline: from the first forward to the last backward.
-        work: of a device's ops in it, on average.
+        work: ops of a device within the pipeline's time, on average.
         bubble: share of the pipeline's time in which a device waits, on average.
-        reduction: what is seen of reducing gradients and gathering weights.
+        reduction: exposed part of reducing gradients and gathering weights.
         optimizer: the optimizer's step.
-        tokens_per_s: of all GPUs.
-        mfu: FLOPs that the model needs, attention by its causal half, to the peak in the precision
-            of training.
-        tflops: of the model, per GPU.
+        tokens_per_s: tokens per second of all GPUs together.
+        mfu: model FLOPs (the causal half of attention) over the peak in the training precision.
+        tflops: model TFLOP/s of each GPU.
     """
 
     seconds: float
@@ -123,12 +121,12 @@ def stage_costs(
     Args:
         model: the model.
         machine: the cluster and its GPUs.
-        parallel: how it is trained.
-        layout: what each stage holds; as trainers divide layers without it.
-        efficiency: of the GPU and the software; the library's without it.
+        parallel: how the model is trained.
+        layout: the layers of each stage; None divides them as training software does.
+        efficiency: efficiency of GPU and software; None takes the library's.
 
     Raises:
-        InputError: layers that are not the model's, or a precision that the GPU lacks.
+        InputError: the layout has not the model's layers, or the GPU lacks the precision.
     """
     contents = contents_of(model, parallel, layout)
     if machine.kinds:
@@ -141,8 +139,7 @@ def stage_costs(
         pieces = _pieces(model, machine, parallel, contents, efficiency)
     time, hops = pieces.time, pieces.hops
     if not parallel.overlap_p2p and parallel.pp > 1:
-        # The device itself waits while its message travels, once for each op that sends one: F, B
-        # and I.
+        # The device waits while its message travels, after each op that sends one: F, B and I.
         sent = hops[
             np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp
         ]
@@ -152,8 +149,9 @@ def stage_costs(
         time[:3] += parallel.pieces * parallel.exchange_ms / 1e3
     costs = Costs(time * (1e3 / parallel.pieces), comm=hops * 1e3, unit="ms")
     if parallel.overlap_ep:
-        apart = stage_costs(model, machine, replace(parallel, overlap_ep=False), layout, efficiency)
-        costs = replace(apart.costs, pair=(costs.time[Kind.F] + costs.time[Kind.B]))
+        exposed = replace(parallel, overlap_ep=False)
+        unpaired = stage_costs(model, machine, exposed, layout, efficiency).costs
+        costs = replace(unpaired, pair=(costs.time[Kind.F] + costs.time[Kind.B]))
     return StageCosts(
         costs=costs,
         time=time,
@@ -168,7 +166,7 @@ def stage_costs(
 
 
 def _kept_share(model: Model, parallel: Parallel, contents: tuple[StageContent, ...]) -> float:
-    """Return the share of activations that W needs, 1 at most; 0 of a model that keeps none."""
+    """Return the share of activations that W needs, at most 1; 0 if forwards keep nothing."""
     alone, times = on_one_stage(parallel), Counter(contents)
     everything = sum(count * kept_bytes(model, alone, content) for content, count in times.items())
     needed = sum(
@@ -184,7 +182,7 @@ def _pieces(
     contents: tuple[StageContent, ...],
     efficiency: Efficiency | None = None,
 ) -> Pieces:
-    """Compute the costs of stages of these contents on a machine."""
+    """Compute the costs of stages with these contents on one kind of machine."""
     found = efficiency or efficiency_of(machine.gpu, parallel)
     alone = on_one_stage(parallel)
     rows = {content: _stage(model, machine, alone, content, found) for content in set(contents)}
@@ -226,8 +224,10 @@ def _pieces(
 def _tied_gradient_seconds(
     model: Model, machine: Machine, parallel: Parallel, contents: tuple[StageContent, ...]
 ) -> Floats:
-    """Compute the seconds, by stage, of adding up the gradients of a table that embedding and
-    output share: a ring.
+    """Compute the seconds of summing the gradients of a table that embedding and output share.
+
+    Returns:
+        Shape (stages,); a ring over the stages that hold a copy, 0 elsewhere.
     """
     holds = np.array(
         [content.embedding or bool(content.heads or content.mtp) for content in contents]
@@ -242,8 +242,10 @@ def _tied_gradient_seconds(
 
 @lru_cache(maxsize=4096)
 def on_one_stage(parallel: Parallel) -> Parallel:
-    """Leave out all that does not change the work of a stage, so that plans with equal work share
-    it. A stage works on slices one by one.
+    """Return the settings without those that leave the work of a stage unchanged.
+
+    Plans with equal settings then share the cached times of a stage. Slices become ``parts``: a
+    stage works on them one by one.
     """
     return replace(
         parallel,
@@ -270,10 +272,10 @@ def content_times(
 def _stage(
     model: Model, machine: Machine, parallel: Parallel, content: StageContent, found: Efficiency
 ) -> tuple[Floats, float]:
-    """Times of F, B, I, W and R of a stage, and the parts of them that are communication."""
+    """Return the seconds of F, B, I, W and R of a stage, and those of waiting for collectives."""
     measured = machine.measured or Measured("")
     compute, communication, again = np.array(measured.fixed), np.zeros(4), 0.0
-    moved = np.zeros(2)  # from W to I where they run apart
+    moved = np.zeros(2)  # seconds added to I and taken from W where a backward is split
     share = content.recomputed / max(content.layers, 1)
     kinds = [(layer, count, share) for layer, count in content.kinds]
     kinds += [(mtp_kind(model), content.mtp, 0.0)] if content.mtp else []
@@ -286,7 +288,7 @@ def _stage(
         moved += count * lost
         compute += count * ((one - waits) * factors + waits)
         communication += count * waits
-        # What runs again runs alone: nothing hides its all-to-all.
+        # A recomputed forward runs alone, so its all-to-all is exposed.
         one, waits, *_ = _layer(model, machine, replace(once, overlap_ep=False), layer, found)
         forward = (one - waits)[ops.FORWARD] * factors.f + waits[ops.FORWARD]
         again += (
@@ -301,8 +303,8 @@ def _stage(
         extra += [(ops.head_operators(model, parallel), measured.head)] * content.heads
     ends = (content.embedding + content.heads) * bool(model.vocab)
     if ends and parallel.tp > 1 and parallel.sequence_parallel:
-        # Tokens are scattered behind the embedding, and gathered before the output matrix; the
-        # reverse backward.
+        # A forward scatters tokens after the embedding and gathers them before the output matrix;
+        # a backward does the reverse.
         whole = ops.tokens_of(model, parallel) * model.hidden * ops.ITEM
         each = ends * gather_seconds(machine, found, group_of(parallel, "tp"), whole)
         compute += [each, each, 0.0, each]
@@ -310,16 +312,16 @@ def _stage(
     for operators, factors in extra:
         compute += pass_seconds(operators, machine.gpu, found, parallel.precision) * factors
     if content.embedding and model.encoder:
-        compute += _tower(model.encoder, machine, parallel, found)
+        compute += _encoder_seconds(model.encoder, machine, parallel, found)
     forward, inputs, weights, full = compute
-    # copies to and from the host run in parallel with the stage, and delay it where longer
+    # copies to and from the host run in parallel with the stage, and delay it if they are longer
     if parallel.offload:
         copies = copy_seconds(model, machine, parallel, content)
         inputs += max(copies - inputs - weights, 0.0)
         full, forward = max(full, copies), max(forward, copies)
     if parallel.adapters:
         weights, full = 0.0, inputs
-    # a B that is never split counts it too, as such a run has none
+    # B counts them too, to no effect: schedules with weight_forwards split every backward
     for_weights = parallel.weight_forwards * again
     backward = full + again + for_weights
     layers = content.layers + content.mtp
@@ -329,10 +331,10 @@ def _stage(
     return parallel.parts * times, parallel.parts * float(communication[:3].sum())
 
 
-def _tower(encoder: Encoder, machine: Machine, parallel: Parallel, found: Efficiency) -> Floats:
-    """Return the times F, I, W and B of an encoder at the embedding; a frozen one has no
-    backward.
-    """
+def _encoder_seconds(
+    encoder: Encoder, machine: Machine, parallel: Parallel, found: Efficiency
+) -> Floats:
+    """Return the seconds of F, I, W and B of an encoder; a frozen one has no backward."""
     times = encoder.layers * pass_seconds(
         ops.encoder_operators(encoder, parallel), machine.gpu, found, parallel.precision
     )
@@ -344,9 +346,7 @@ def _tower(encoder: Encoder, machine: Machine, parallel: Parallel, found: Effici
 def copy_seconds(
     model: Model, machine: Machine, parallel: Parallel, content: StageContent
 ) -> float:
-    """Compute the time of copying a stage's offloaded activations of a microbatch to the host, or
-    back.
-    """
+    """Compute the seconds of copying a microbatch's offloaded activations of a stage one way."""
     return (
         parallel.offload * kept_bytes(model, parallel, content) / (machine.gpu.host_gb_per_s * 1e9)
     )
@@ -356,8 +356,12 @@ def copy_seconds(
 def _layer(
     model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency
 ) -> tuple[Floats, Floats, float, Floats]:
-    """Times of F, I, W and B of a layer, the parts of them that are collectives, the part of F that
-    selective recompute runs again, and lost overlap, which a split adds to I and takes from W.
+    """Return the seconds of one layer.
+
+    Returns:
+        The seconds of F, I, W and B, shape (4,); the part of each that waits for collectives, shape
+            (4,); the part of F that selective recompute repeats; and the overlap that a split
+            backward loses, which is added to I and taken from W, shape (2,).
     """
     operators = ops.layer_operators(model, parallel, layer)
     times = seconds(operators, machine.gpu, found, parallel.precision)
@@ -399,7 +403,7 @@ EXPERTS = (
     "clamped activation",
     "experts out",
 )
-MODULES = {  # the operators that selective recompute runs again
+MODULES = {  # the operators that selective recompute of a module repeats
     "core_attn": ("attention", "scores", "context", "softmax", "attention dropout"),
     "layernorm": ("attention norm", "MLP norm"),
     "moe_act": ("experts' activation", "clamped activation"),
@@ -411,11 +415,12 @@ MODULES = {  # the operators that selective recompute runs again
 
 
 def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[float, float]:
-    """Return the bytes that a gather of tensor ranks makes, and one of context ranks: keys and
-    values, or states.
+    """Return the bytes that a gather of tensor-parallel ranks makes, and one of context ranks.
 
-    Context ranks of DeepSeek-V4 send the hidden states of a window to their neighbour, and gather
-    the keys of several tokens alone, as Megatron-LM does (csa_utils/cp_utils.py).
+    Tensor-parallel ranks gather hidden states; context-parallel ranks gather keys and values, or
+    exchange the sequences of a layer with a state. Context ranks of DeepSeek-V4 send the hidden
+    states of a window to their neighbour, and gather compressed keys alone, as Megatron-LM does
+    (csa_utils/cp_utils.py).
     """
     p = parallel
     tokens = ops.tokens_of(model, p)
@@ -430,10 +435,10 @@ def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[floa
             * p.cp
         )
     elif model.o_lora:
-        # a single head, whose window's tokens a neighbour has, and the keys of several tokens
+        # the hidden states of a window from the neighbour, and the compressed keys
         before = p.mbs * min(model.window, tokens / p.mbs) * model.hidden
         keys = ops.ITEM * (before + tokens * p.cp * compressed_width(model, layer.mixer))
-    # sequences for heads and back, as Megatron-LM's Mamba layers do: inputs and outputs
+    # an all-to-all from sequences to heads and back, as in Megatron-LM's Mamba layers
     if layer.mixer in STATES:
         width = 3 * model.state_heads * model.state_dim + 2 * model.state_groups * model.state_size
         keys = width / p.tp * ops.ITEM * tokens
@@ -441,13 +446,12 @@ def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[floa
 
 
 def attention_input_share(model: Model, layer: Layer) -> float:
-    """Return the tensors that tensor-parallel ranks gather ahead of a layer's attention, as a share
-    of hidden states.
+    """Return the bytes that tensor-parallel ranks gather before attention, over hidden states.
 
-    Of latents each rank makes those of its own tokens, so it gathers the latents of queries (hidden
-    states where queries have none), those of keys and values, and the part of keys that holds the
-    position, as Megatron-LM's multi_latent_attention.py does. DeepSeek-V4's keys and values are
-    one head, which is gathered with the keys of replica_options tokens.
+    With latent attention each rank computes the latents of its own tokens. It gathers the latents
+    of queries (hidden states if queries have none), the latents of keys and values, and the part
+    of keys with the position, as in Megatron-LM's multi_latent_attention.py. DeepSeek-V4's keys
+    and values are one head, which is gathered together with the compressed keys.
     """
     if not (model.kv_lora or model.o_lora) or layer.mixer in (*STATES, "none"):
         return 1.0
@@ -456,8 +460,9 @@ def attention_input_share(model: Model, layer: Layer) -> float:
 
 
 def compressed_width(model: Model, mixer: str) -> float:
-    """Return the width of a layer's keys of several tokens, over the tokens of each; CSA's indexer
-    has keys too.
+    """Return the numbers that a layer's compressed keys take per token.
+
+    A key stands for several tokens. CSA's indexer has keys too.
     """
     widths = {
         "csa": (model.head_dim + model.index_dim, model.csa),
@@ -468,22 +473,22 @@ def compressed_width(model: Model, mixer: str) -> float:
 
 
 def gathered_shares(parallel: Parallel) -> tuple[float, float, float]:
-    """Return the bytes that F, I and W gather from tensor-parallel ranks, as shares of the bytes in
-    16 bits.
+    """Return the bytes that F, I and W gather over tensor-parallel ranks, over those in 16 bits.
 
-    Transformer Engine narrows inputs, and the gradients of outputs, before it gathers them; with
-    scales of blocks a gradient twice, along its rows and its columns (its distributed.py:
-    gather_along_first_dim).
+    Transformer Engine casts inputs and gradients of outputs to the narrow format before it gathers
+    them. Formats with a scale for each block gather a gradient twice, along rows and along columns
+    (gather_along_first_dim in Transformer Engine's distributed.py).
     """
     item = KEPT_AS.get(parallel.precision, ops.ITEM) / ops.ITEM
     return item, item * (2 if parallel.precision in ("mxfp8", "nvfp4") else 1), item
 
 
 def exchanged(model: Model, parallel: Parallel) -> tuple[float, int, int]:
-    """Return the mean bytes of an all-to-all of a layer's tokens, the experts a token visits, and
-    on how many nodes.
+    """Return the size of a layer's all-to-all.
 
-    Two of them bring tokens to their experts, and back in 16 bits.
+    Returns:
+        Its bytes: the mean of the dispatch to experts and of the combine, which is in 16 bits; the
+            experts of a token, 0 for a plain all-to-all; and the most nodes that they lie on.
     """
     p = parallel
     sent = (
@@ -499,28 +504,27 @@ def exchanged(model: Model, parallel: Parallel) -> tuple[float, int, int]:
 
 @lru_cache(maxsize=128)
 def schedule_of(name: str, devices: int, chunks: int, microbatches: int) -> Schedule:
-    """Generate a schedule, and keep it for the next plan of this shape.
+    """Generate a schedule, cached for other plans of the same shape.
 
     Raises:
-        InputError: a shape that the schedule's rules refuse.
+        InputError: the schedule's rules refuse the shape.
     """
     return generate(name, devices=devices, chunks=chunks, microbatches=microbatches)
 
 
 def queues_of(parallel: Parallel, costs: StageCosts) -> Schedule:
-    """Return the queues of a pipeline; a schedule whose queues depend on costs orders its ops by
-    ``costs``.
+    """Return the queues of a pipeline, ordered by ``costs`` where the schedule uses costs.
 
     Raises:
-        InputError: a shape that the schedule's rules refuse, or a schedule without backwards.
+        InputError: the schedule's rules refuse the shape, or the schedule has no backwards.
     """
     name, sizes = parallel.schedule_name, (parallel.pp, parallel.vp, parallel.microbatches)
     if not find(name).uses_costs:
         schedule = schedule_of(name, *sizes)
         if not np.isin(schedule.kind, BACKWARDS).any():
             raise InputError(
-                f"{name} has no backward, and a step of training has",
-                "1f1b, or another of ppsim list",
+                f"{name} has no backward, and a training step needs one",
+                "1f1b, or another schedule of ppsim list",
             )
         return schedule
     given: dict[str, Any] = dict(zip(("devices", "chunks", "microbatches"), sizes, strict=True))
@@ -537,20 +541,19 @@ def step_time(
     costs: StageCosts | None = None,
     schedule: Schedule | None = None,
 ) -> Step:
-    """Simulate a training step: the pipeline's schedule, then what is seen of reductions, and the
-    optimizer.
+    """Simulate a training step: the pipeline, the exposed part of reductions, and the optimizer.
 
     Args:
         model: the model.
         machine: the cluster and its GPUs.
-        parallel: how it is trained.
-        layout: what each stage holds; as trainers divide layers without it.
-        efficiency: of the GPU and the software; the library's without it.
-        costs: the stages' costs where they are known.
-        schedule: the queues where they are known, as of :func:`queues_of`.
+        parallel: how the model is trained.
+        layout: the layers of each stage; None divides them as training software does.
+        efficiency: efficiency of GPU and software; None takes the library's.
+        costs: the costs of the stages, if known (:func:`stage_costs`).
+        schedule: the queues, if known (:func:`queues_of`).
 
     Raises:
-        InputError: layers that are not the model's, a schedule that refuses the shape.
+        InputError: the layout has not the model's layers, or the schedule refuses the shape.
     """
     costs = costs or stage_costs(model, machine, parallel, layout, efficiency)
     work = float(costs.time[Kind.F].sum() + costs.time[Kind.B].sum())

@@ -17,7 +17,7 @@ from ppsim.workload.model.contents import contents_of
 from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import Parallel
 
-MOST_OPS = 200_000  # of a step, above which nobody waits for its period
+MOST_OPS = 200_000  # ops of a step, above which finding its period takes too long
 
 
 @dataclass(frozen=True)
@@ -25,20 +25,21 @@ class OptimizerStep:
     """The optimizer step of a plan, on the device where it takes longest."""
 
     name: str  # adamw or muon
-    flops: float  # of orthogonalization, on one GPU
+    flops: float  # FLOPs of orthogonalization, on one GPU
     seconds: float  # with the gather of weights
     state_bytes: float  # master copy and moments, on one GPU
-    exposed: float  # seconds by which a step is longer, as the plan runs it
-    # the same where no device waits for another (post-validation); None for many ops
+    exposed: float  # seconds that it adds to a training step of the plan
+    # seconds that it adds if no device waits for another (post-validation); None for many ops
     exposed_alone: float | None
 
 
 def find_optimizer_step(
     model: Model, parallel: Parallel, costs: StageCosts, layout: Layout | None = None
 ) -> OptimizerStep:
-    """Find the time of a plan's optimizer step, and its exposed part. Where all devices wait for
-    the norm of all gradients, all of it is exposed. Where none waits, a device's optimizer step
-    runs while others drain, and while forwards of the next step come.
+    """Return the time of a plan's optimizer step, and the exposed part of it.
+
+    If all devices wait for the norm of all gradients, the whole step is exposed. If none waits, a
+    device's optimizer step overlaps the drain of other devices and forwards of the next step.
     """
     contents = contents_of(model, parallel, layout)
     stages = stage_memory(model, parallel, layout)

@@ -1,6 +1,4 @@
-"""Several kinds of nodes in one cluster: the kinds that hold a stage, and its costs on the slowest
-of these.
-"""
+"""Costs of a stage on a cluster of several kinds of nodes: those of the slowest kind it is on."""
 
 from __future__ import annotations
 
@@ -19,17 +17,16 @@ from ppsim.workload.model.parallel import Parallel
 
 
 class Pieces(NamedTuple):
-    """Costs in seconds before they are put together; as of ``StageCosts``.
+    """Parts of ``StageCosts`` on one kind of node, in seconds.
 
     Attributes:
-        time: shape (5, stages).
-        communication: shape (stages,).
-        dp: shape (stages,).
-        gather: shape (stages,).
-        optimizer: shape (stages,).
-        tied: shape (stages,), of adding up the gradients of a table that embedding and output
-            share.
-        hops: shape (devices, devices), of a message.
+        time: shape (5, stages), F, B, I, W and R.
+        communication: shape (stages,), waiting for collectives in F and B.
+        dp: shape (stages,), reducing gradients.
+        gather: shape (stages,), gathering weights.
+        optimizer: shape (stages,), the optimizer's step.
+        tied: shape (stages,), summing the gradients of a table that embedding and output share.
+        hops: shape (devices, devices), a message from one device to another.
     """
 
     time: Floats
@@ -42,16 +39,17 @@ class Pieces(NamedTuple):
 
 
 def kinds_of_devices(machine: Machine, parallel: Parallel) -> NDArray[np.bool_]:
-    """Find the kinds of nodes on which each pipeline device has ranks, shape (devices, kinds).
+    """Return whether a pipeline device has ranks on a kind of node, shape (devices, kinds).
 
-    A device has a rank of each replica: with pipelines inside nodes, on all kinds.
+    A device has one rank in each replica. If pipelines lie inside nodes, each device has ranks on
+    all kinds.
 
     Raises:
-        InputError: the run has not as many GPUs as the cluster.
+        InputError: the run does not use all GPUs of the cluster.
     """
     if parallel.gpus != machine.gpus:
         raise InputError(
-            f"a cluster of {machine.title} is planned whole, not {parallel.gpus:,} GPUs of it",
+            f"a plan must use all GPUs of a cluster of {machine.title}, not {parallel.gpus:,}",
             "--dp N",
         )
     if parallel.pipeline_first:
@@ -66,30 +64,41 @@ def kinds_of_devices(machine: Machine, parallel: Parallel) -> NDArray[np.bool_]:
 
 
 def slowest(machine: Machine, parallel: Parallel, each: Sequence[Pieces]) -> Pieces:
-    """Take for each stage its costs on the slowest kind of node that holds it, and for each message
-    at either end.
+    """Return the costs of each stage on the slowest kind of node that holds it.
+
+    A message costs as much as on the slower of its two ends.
 
     Args:
-        machine: of several kinds.
+        machine: a cluster of several kinds.
         parallel: how the model is trained.
-        each: the costs of all stages on each kind alone.
+        each: for each kind, the costs of all stages on that kind.
     """
-    on = kinds_of_devices(machine, parallel)
+    device_on_kind = kinds_of_devices(machine, parallel)
     devices = np.zeros((1, parallel.stages), np.int32)
     if parallel.pp > 1:
         devices = place(
             find(parallel.schedule_name).placement, parallel.pp, parallel.stages
         ).devices
-    held = np.asarray(on[devices].any(axis=0).T)  # (kinds, stages)
-    ends = np.asarray((on[:, None] | on[None]).transpose(2, 0, 1))  # (kinds, devices, devices)
+    stage_on_kind = np.asarray(device_on_kind[devices].any(axis=0).T)  # (kinds, stages)
+    either_end = device_on_kind[:, None] | device_on_kind[None]
+    hop_on_kind = np.asarray(either_end.transpose(2, 0, 1))  # (kinds, devices, devices)
 
-    def most(name: str, where: NDArray[np.bool_]) -> Floats:
+    def largest(name: str, where: NDArray[np.bool_]) -> Floats:
         result: Floats = np.max(
-            [np.where(on, getattr(p, name), 0.0) for p, on in zip(each, where, strict=True)], axis=0
+            [
+                np.where(here, getattr(pieces, name), 0.0)
+                for pieces, here in zip(each, where, strict=True)
+            ],
+            axis=0,
         )
         return result
 
     columns = {
-        name: most(name, held) for name in ("time", "communication", "dp", "gather", "optimizer")
+        name: largest(name, stage_on_kind)
+        for name in ("time", "communication", "dp", "gather", "optimizer")
     }
-    return Pieces(**columns, tied=most("tied", np.ones_like(held)), hops=most("hops", ends))
+    return Pieces(
+        **columns,
+        tied=largest("tied", np.ones_like(stage_on_kind)),
+        hops=largest("hops", hop_on_kind),
+    )

@@ -1,4 +1,4 @@
-"""Measured memory peaks of pipeline devices, from common files, against predicted ones."""
+"""Measured memory peaks of pipeline devices: readers of common files, and a line fitted to them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ EXAMPLE = (
     'JSON such as {"unit": "GiB", "memory": [66.5, 63.0]}, a size per line, or a folder of '
     "pp_rank_0.json ..."
 )
-# Keys that hold a list, or an object by rank, and the bytes of one; "GB" of PyTorch and Megatron's
-# logs are 2^30.
+# Keys of a list of sizes, or of an object of sizes by rank, and their unit in bytes. "GB" in logs
+# of PyTorch and Megatron is 2^30.
 KEYS = {
     "memory_GB_per_rank": 2**30,
     "peak_by_rank_MB": 2**20,
@@ -38,26 +38,27 @@ SCALES = {unit[0].lower(): size for unit, size in UNITS.items()}
 def read_peaks(path: str, devices: int) -> Bytes:
     """Read the measured peak of each pipeline device in bytes, shape (devices,).
 
-    A file with more ranks than devices lists them in Megatron's order; a device has the largest of
-    its ranks.
+    A file with more ranks than devices must list them in Megatron's order; the largest peak among
+    a device's ranks counts.
 
     Raises:
-        InputError: the file has no sizes, or a number of ranks that the devices do not divide.
+        InputError: the file has no sizes, or its ranks do not divide evenly over devices.
     """
     values = _read_folder(path) if Path(path).is_dir() else _read_log(path)
     if len(values) < devices or len(values) % devices:
         raise InputError(
             f"'{path}' has the memory of {len(values)} ranks, and the pipeline has {devices} "
             f"devices",
-            "one size for each device, or for each rank",
+            "one size per device, or one per rank",
         )
     found: Bytes = np.array(values).reshape(devices, -1).max(axis=1)
     return found
 
 
 def _read_folder(path: str) -> list[float]:
-    """Read Primus' folder: a file for each pipeline rank, with the memory of each iteration in
-    GiB.
+    """Read the peaks in bytes of a Primus folder, which has one file for each pipeline rank.
+
+    A file states the memory of each iteration in GiB.
     """
     files = sorted(
         Path(path).glob("pp_rank_*.json"), key=lambda file: int(re.sub(r"\D", "", file.stem) or 0)
@@ -66,22 +67,23 @@ def _read_folder(path: str) -> list[float]:
     for file in files:
         data = _json(str(file))
         rows = data.values() if isinstance(data, dict) else ()
-        held = [
+        sizes = [
             row["memory"] for row in rows if isinstance(row, dict) and _is_size(row.get("memory"))
         ]
-        if not held:
+        if not sizes:
             raise InputError(f"'{file}' has no memory of an iteration", EXAMPLE)
-        values.append(max(held) * float(2**30))
+        values.append(max(sizes) * float(2**30))
     if not values:
         raise InputError(f"'{path}' has no pp_rank_*.json", EXAMPLE)
     return values
 
 
 def _read_log(path: str) -> list[float]:
+    """Read the peaks in bytes of a JSON file, or of a text file with one size per line."""
     text = read_text(path, EXAMPLE, largest=LARGEST)
     if text.lstrip().startswith(("{", "[")):
         data = _json(path)
-        found = _find(data)
+        found = _find_sizes(data)
         if found is None:
             raise InputError(f"'{path}' has no memory by rank", EXAMPLE)
         return found
@@ -95,7 +97,7 @@ def _read_log(path: str) -> list[float]:
 
 
 def _line_size(path: str, number: int, cell: str, scale: float) -> float:
-    """Read the size of a line: with a unit, or a bare number in the file's unit."""
+    """Return the bytes that a line states, with a unit or as a bare number of ``scale`` bytes."""
     if re.fullmatch(r"[0-9]+(\.[0-9]*)?", cell, re.ASCII) and float(cell) < MOST:
         return float(cell) * scale
     try:
@@ -108,8 +110,8 @@ def _json(path: str) -> Any:
     return decode(read_text(path, EXAMPLE, largest=LARGEST), Any, f"'{path}'", EXAMPLE)
 
 
-def _find(data: Any) -> list[float] | None:
-    """Find sizes by rank, at the top or in one of the objects below it."""
+def _find_sizes(data: Any) -> list[float] | None:
+    """Return the bytes of each rank, found at the top or in a nested object; None without any."""
     if isinstance(data, list):
         return _sizes(data, 2**30)
     if not isinstance(data, dict):
@@ -122,13 +124,17 @@ def _find(data: Any) -> list[float] | None:
         if unit and (found := _sizes(values, SCALES[unit[1][0]])):
             return found
     return next(
-        (found for value in data.values() if isinstance(value, dict) and (found := _find(value))),
+        (
+            found
+            for value in data.values()
+            if isinstance(value, dict) and (found := _find_sizes(value))
+        ),
         None,
     )
 
 
 def _sizes(values: Any, scale: int) -> list[float] | None:
-    """Take sizes of a list, or of an object by the number of the rank."""
+    """Return the bytes in a list, or in an object keyed by rank; None if anything else is there."""
     if isinstance(values, Mapping):
         if not all(str(rank).isdigit() for rank in values):
             return None
@@ -144,16 +150,15 @@ def _is_size(value: object) -> bool:
 
 
 def fit_line(held: Bytes, peaks: Bytes) -> tuple[float, float]:
-    """Fit a base and the bytes of a microbatch in flight to measured peaks, by least squares.
+    """Fit base bytes and bytes per microbatch in flight to measured peaks, by least squares.
 
     Args:
-        held: shape (devices,), microbatches in flight at each device's peak, as the schedule holds
-            them.
+        held: shape (devices,), microbatches in flight at each device's peak, by the schedule.
         peaks: shape (devices,), measured bytes.
 
     Returns:
-        The base and the bytes of a microbatch; where all devices hold the same number, the base is
-            0.
+        The base and the bytes per microbatch. The base is 0 if all devices have as many
+            microbatches in flight.
     """
     if np.ptp(held) == 0:
         return 0.0, float(peaks.mean() / max(held.mean(), 1e-9))

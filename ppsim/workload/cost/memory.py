@@ -1,11 +1,10 @@
-"""Memory of every pipeline device: weights, gradients, optimizer, activations as the schedule holds
-them, buffers.
+"""Memory of pipeline devices in bytes: weights, gradients, optimizer, activations and buffers.
 
-What a layer keeps of a microbatch follows Megatron-LM with Transformer Engine: inputs and outputs
-of norms, queries, keys and values, attention's output, and input and output of the MLP's
-activation; GPT models of 2021 keep scores and dropout's masks as well (Korthikanti et al., arXiv
-2205.05198). SimuMax's runs on B200 show the rest: a buffer for the weight gradients of one layer,
-and at the output three copies of the logits.
+The activations that a layer keeps of a microbatch follow Megatron-LM with Transformer Engine:
+inputs and outputs of norms; queries, keys and values; attention's output; input and output of the
+MLP's activation. GPT models of 2021 keep scores and dropout masks as well (Korthikanti et al.,
+arXiv 2205.05198). Buffers follow SimuMax's runs on B200: the weight gradients of one layer, and
+three copies of the logits at the output.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
 
 Bytes = NDArray[np.float64]
-MASTER = 4.0  # bytes of a parameter's master copy; the optimizer has two moments as well
-LOGITS = 3.0 * ITEM  # bytes a logit at the loss: in 16 bits, and in 32
-# whole inputs gathered from tensor-parallel ranks and being worked on, at the output
+MASTER = 4.0  # bytes of a parameter's master copy
+LOGITS = 3.0 * ITEM  # bytes of a logit at the loss: a copy in 16 bits and one in 32 bits
+# copies of a microbatch's hidden states, gathered over tensor-parallel ranks, in a backward
 GATHERED = 3.0
-AHEAD = 2.0  # layers whose weights ZeRO-3 holds whole at a time
+AHEAD = 2.0  # layers whose weights ZeRO-3 has gathered at a time
 ROUNDING = 1e-9
 PARTS = ("weights", "gradients", "optimizer", "activations", "work")
 
@@ -56,14 +55,13 @@ class StageMemory:
     """Memory of each stage on one GPU, in bytes; every array has shape (stages,).
 
     Attributes:
-        weights: weights in 16 bits, a share of them with ZeRO-3, and narrow copies of the weights
-            of layers.
-        gradients: gradients, a share of them with ZeRO-2.
-        optimizer: master copy and moments, a share of them with ZeRO-1.
-        activations: what a forward leaves for a microbatch.
-        kept: what W needs of it once I has run, and of the gradients that I makes; it may be more
-            than ``activations``.
-        work: additional bytes that the backward, or the loss, needs while it runs.
+        weights: weights in 16 bits (a rank's share with ZeRO-3), and copies of layers' weights in
+            narrow formats.
+        gradients: gradients (a rank's share with ZeRO-2).
+        optimizer: master copy and moments (a rank's share with ZeRO-1).
+        activations: activations that a forward of one microbatch keeps.
+        kept: activations and gradients that W needs after I has run; may exceed ``activations``.
+        work: additional bytes while the backward, or the loss, runs.
     """
 
     weights: Bytes
@@ -76,9 +74,7 @@ class StageMemory:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """The peak of each pipeline device in bytes, shape (devices,), by part; they sum to
-    ``total``.
-    """
+    """The memory of each pipeline device at its peak, in bytes; each part has shape (devices,)."""
 
     weights: Bytes
     gradients: Bytes
@@ -88,7 +84,7 @@ class DeviceMemory:
 
     @property
     def total(self) -> Bytes:
-        """All parts."""
+        """Sum of all parts in bytes, shape (devices,)."""
         result: Bytes = (
             self.weights + self.gradients + self.optimizer + self.activations + self.work
         )
@@ -99,7 +95,7 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
     """Compute the memory of each stage on one GPU, in bytes.
 
     Raises:
-        InputError: the layout's layers or stages differ from the model's and the run's.
+        InputError: the layout has not the model's layers or the run's stages.
     """
     contents = contents_of(model, parallel, layout)
     each = {content: content_memory(model, parallel, content) for content in set(contents)}
@@ -107,9 +103,7 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
 
 
 def content_memory(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, ...]:
-    """Compute the memory of a stage of this content on one GPU, in bytes, in the order of
-    :class:`StageMemory`.
-    """
+    """Compute the fields of :class:`StageMemory` for one stage, in bytes."""
     p, shares = parallel, (group_of(parallel, "dp").size, group_of(parallel, "expert-dp").size)
     held = trained = count_stage_parameters(model, p, content)
     if model.encoder:
@@ -118,7 +112,7 @@ def content_memory(model: Model, parallel: Parallel, content: StageContent) -> t
     weights = sum(held), sum(count / share for count, share in zip(held, shares, strict=True))
     learns = 0.0 if p.adapters else 1.0
     matrices = 0.0
-    if p.optimizer == "muon":  # which keeps one moment of them
+    if p.optimizer == "muon":  # it keeps one moment of a matrix, not two
         of_layers = zip(matrix_parameters(model, p, content), shares, strict=True)
         matrices = sum(count / (share if p.zero else 1) for count, share in of_layers)
     return (
@@ -132,12 +126,11 @@ def content_memory(model: Model, parallel: Parallel, content: StageContent) -> t
 
 
 def _narrow_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
-    """Return the bytes of layers' weights as Transformer Engine multiplies them, less those whose
-    place they take.
+    """Return the bytes of layers' weights in a narrow format, less the 16-bit ones they replace.
 
-    It keeps two copies for all microbatches of a step, as they are and transposed, or with scales
-    along rows and along columns; ZeRO-3 gathers those of a layer. On Blackwell FP8 with one scale a
-    tensor needs but one of them.
+    For all microbatches of a step, Transformer Engine keeps two copies: plain and transposed, or
+    scaled along rows and scaled along columns. With ZeRO-3 only the copies of a gathered layer
+    exist. (Blackwell would need one copy for FP8 with one scale per tensor.)
     """
     if parallel.precision not in KEPT_AS or parallel.kernels != "fused" or parallel.zero == 3:
         return 0.0
@@ -154,17 +147,17 @@ def device_memory(
     stages: StageMemory | None = None,
     schedule: Schedule | None = None,
 ) -> DeviceMemory:
-    """Compute the peak of each pipeline device, with activations as its queue holds them.
+    """Compute the memory of each pipeline device at its peak, in bytes, from its queue.
 
     Args:
         model: the model.
-        parallel: how it is trained.
-        layout: what each stage holds; as trainers divide layers without it.
-        stages: the memory of stages where it is known.
-        schedule: the queues where they are known, such as those ordered by the costs.
+        parallel: how the model is trained.
+        layout: the layers of each stage; None divides them as training software does.
+        stages: the memory of stages, if known (:func:`stage_memory`).
+        schedule: the queues, if known, such as queues ordered by costs.
 
     Raises:
-        InputError: the layout does not fit, or the schedule refuses the shape.
+        InputError: the layout has not the model's layers, or the schedule refuses the shape.
     """
     stages = stages or stage_memory(model, parallel, layout)
     if parallel.pp == 1:
@@ -183,17 +176,16 @@ def device_memory(
 def memory_model(
     model: Model, parallel: Parallel, devices: NDArray[np.int32], layout: Layout | None = None
 ) -> MemoryModel:
-    """Make the memory model of a schedule's timeline, which gives the peaks of
-    :func:`device_memory`.
+    """Return the memory model for a timeline; its peaks are those of :func:`device_memory`.
 
     Args:
         model: the model.
-        parallel: how it is trained.
+        parallel: how the model is trained.
         devices: shape (replicas, stages), the device of each stage.
-        layout: what each stage holds; as trainers divide layers without it.
+        layout: the layers of each stage; None divides them as training software does.
 
     Raises:
-        InputError: the layout does not fit, or a stage takes more than numbers hold.
+        InputError: the layout has not the model's layers, or a stage exceeds ``MOST_BYTES``.
     """
     stages, replicas = stage_memory(model, parallel, layout), len(devices)
 
@@ -225,11 +217,10 @@ def memory_model(
 
 
 def host_memory(model: Model, parallel: Parallel, layout: Layout | None = None) -> Bytes:
-    """Compute the bytes of offloaded activations that wait in the host's memory at most, shape
-    (devices,), a GPU's.
+    """Compute the most bytes that a GPU has offloaded to the host at a time, shape (devices,).
 
     Raises:
-        InputError: the layout does not fit, or the schedule refuses the shape.
+        InputError: the layout has not the model's layers, or the schedule refuses the shape.
     """
     everything = device_memory(model, replace(parallel, offload=0.0), layout).activations
     return parallel.offload * everything
@@ -238,10 +229,10 @@ def host_memory(model: Model, parallel: Parallel, layout: Layout | None = None) 
 def states_of_devices(
     parallel: Parallel, stages: StageMemory, devices: NDArray[np.int32]
 ) -> tuple[Bytes, Bytes, Bytes]:
-    """Sum weights, gradients and optimizer of each device's stages; ``devices`` has shape
-    (replicas, stages).
+    """Sum weights, gradients and optimizer over the stages of each device, in bytes.
 
-    Of two replicas a device holds a stage each; ZeRO divides over both.
+    ``devices`` has shape (replicas, stages). A device of a bidirectional pipeline holds a stage of
+    each replica; ZeRO divides over both.
     """
 
     def of_devices(amount: Bytes, zero: int) -> Bytes:
@@ -256,8 +247,9 @@ def states_of_devices(
 
 
 def in_flight(schedule: Schedule) -> NDArray[np.int64]:
-    """Count the stage-microbatches that each device holds at most, begun ones too, shape
-    (devices,).
+    """Return the most (stage, microbatch) activations that a device holds, shape (devices,).
+
+    Begun forwards count.
     """
     one, none = np.ones(schedule.n_stages), np.zeros(schedule.n_stages)
     held, _ = held_at_peaks(schedule, StageMemory(none, none, none, one, one, none))
@@ -265,8 +257,9 @@ def in_flight(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes]:
-    """Walk each device's queue and return its activations at the peak, and for the op that runs
-    then.
+    """Return each device's activations at its peak, and the bytes of the op that runs then.
+
+    Both in bytes, shape (devices,), from a walk through each device's queue.
     """
     change, backward = _changes(schedule, stages)
     during = np.where(backward, stages.work[schedule.stage], 0.0)
@@ -282,15 +275,15 @@ def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes
 
 
 def held_stages(schedule: Schedule, kept: float) -> tuple[Bytes, Bytes, NDArray[np.intp]]:
-    """Return the microbatches of each stage that a device holds at its peak, if W needs the share
-    ``kept`` of activations.
+    """Count the microbatches of each stage that a device holds at its peak.
 
-    Whatever the stages' bytes are, a device's peak is at least its memory at this moment.
+    All stages count as equally large here, and W needs the share ``kept`` of activations. For
+    stages of any size, the device's memory at this moment is a lower bound of its peak.
 
     Returns:
-        Shape (devices, stages) twice: how many microbatches' activations, and of how many others
-            what W needs; shape
-        (devices,): the stage at work then, -1 where no backward runs.
+        Microbatches with all activations, and microbatches with only those that W needs, each of
+            shape (devices, stages); and the stage whose backward runs then, -1 if none does, shape
+            (devices,).
     """
     one, none = np.ones(schedule.n_stages), np.zeros(schedule.n_stages)
     change, backward = _changes(schedule, StageMemory(none, none, none, one, kept * one, none))
@@ -300,7 +293,7 @@ def held_stages(schedule: Schedule, kept: float) -> tuple[Bytes, Bytes, NDArray[
     at_work = np.full(schedule.n_devices, -1)
     for device, ops in enumerate(_queues(schedule)):
         running, ended = _bytes_by_op(change[ops], backward[ops])
-        # An op that needs more wins where it holds as much.
+        # Of moments with equal activations, take one at which a backward runs.
         peak = int(np.argmax(running + backward[ops] / 4))
         grown = ended.max() > running[peak]
         peak = int(np.argmax(ended)) if grown else peak
@@ -314,20 +307,19 @@ def held_stages(schedule: Schedule, kept: float) -> tuple[Bytes, Bytes, NDArray[
 
 
 def _changes(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, NDArray[np.bool_]]:
-    """Return each op's change of its device's activations, and whether it is a backward with extra
-    memory.
+    """Return each op's change of its device's activations in bytes, and whether it is B or I.
 
-    An op of a slice adds as much less as the slice is shorter than its sequence.
+    An op of a slice changes them by its share of the sequence.
     """
     kind, stage = schedule.kind, schedule.stage
     change = np.zeros(len(schedule))
-    for what, amount in (
+    for op_kind, amount in (
         (Kind.F, stages.activations),
         (Kind.B, -stages.activations),
         (Kind.I, stages.kept - stages.activations),
         (Kind.W, -stages.kept),
     ):
-        here = kind == what
+        here = kind == op_kind
         change[here] = amount[stage[here]] / schedule.n_slices
     return change, (kind == Kind.B) | (kind == Kind.I)
 
@@ -337,16 +329,19 @@ def _queues(schedule: Schedule) -> Iterator[slice]:
 
 
 def _bytes_by_op(change: Bytes, backward: NDArray[np.bool_]) -> tuple[Bytes, Bytes]:
-    """Return the bytes held while each op of a queue runs, and once it has ended. A forward takes
-    its activations as it begins; I leaves W's part as it ends.
+    """Return a queue's activations in bytes while each op runs, and after each op.
+
+    A forward allocates its activations when it starts; a backward frees them when it ends.
     """
     after = np.cumsum(change)
     return np.where(backward, after - change, np.maximum(after, after - change)), after
 
 
 def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> float:
-    """Bytes that the backward of a stage needs while it runs: the loss, or the layer at work; and
-    weight gradients.
+    """Return the additional bytes while the backward of a stage runs.
+
+    They are the larger of the loss and the largest layer, gathered hidden states, the weight
+    gradients of one layer, and with ZeRO-3 gathered weights.
     """
     tokens, p = tokens_of(model, parallel), parallel
     ends = GATHERED * ITEM * tokens * model.hidden
@@ -356,30 +351,28 @@ def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> floa
     gradients = gathered = dense = whole = 0.0
     for kind, _ in content.kinds:
         outside = rank_parameters(model, p.tp, kind)
-        dense, whole = (
-            max(dense, outside),
-            max(whole, outside + routed * (kind.mlp == "experts") / p.ep),
-        )
-    # the layer at work and the one fetched ahead; embedding and output stay gathered
+        dense = max(dense, outside)
+        whole = max(whole, outside + routed * (kind.mlp == "experts") / p.ep)
+    # the layer at work and the one gathered ahead; embedding and output stay gathered
     if p.zero == 3:
         outer = content.embedding + bool(content.heads) * (not model.tied)
         gathered = ITEM * (AHEAD * whole + outer * model.vocab * model.hidden / p.tp)
     if p.kernels != "eager" and not p.adapters:
-        gradients = ITEM * dense  # experts share one expert's
+        gradients = ITEM * dense  # without those of experts, which share a buffer of one expert
     return max(loss, layer) + ends + gradients + gathered
 
 
 def _layer_work(model: Model, parallel: Parallel, layer: Layer, content: StageContent) -> float:
-    """Bytes that the backward of one layer needs while it runs."""
-    p, width = (
-        parallel,
-        {"none": 0, "dense": model.ffn, "experts": model.expert_ffn * model.top_k}[layer.mlp],
-    )
+    """Return the additional bytes while the backward of one layer runs."""
+    p = parallel
+    widths = {"none": 0, "dense": model.ffn, "experts": model.expert_ffn * model.top_k}
+    width = widths[layer.mlp]
     result = ITEM * tokens_of(model, p) * width / p.tp * (2 if model.gated else 1)
     whole = layer_activations(model, p, layer, "none")
     if content.recomputed and p.recompute == "full":
         result += whole
-    if p.offload:  # the layer that is copied
-        alone = content.recomputed == content.layers
-        result += p.offload * (layer_activations(model, p, layer, p.recompute) if alone else whole)
+    if p.offload:  # the layer that is copied from the host
+        all_recomputed = content.recomputed == content.layers
+        kept = layer_activations(model, p, layer, p.recompute) if all_recomputed else whole
+        result += p.offload * kept
     return result

@@ -1,16 +1,15 @@
-"""Muon: compute, communication and memory of its optimizer step, by the matrices of a model's
-layers.
+"""Muon's optimizer step: its FLOPs, seconds and parameters, from the matrices of a model's layers.
 
-Muon (Jordan et al., 2024) orthogonalizes the momentum of each matrix by Newton-Schulz iterations.
-Each takes three products: of a matrix n x m, m <= n, ``4 n m^2 + 2 m^3`` FLOPs. All five of them
-are at most a share ``5 m / B`` of the ``6 n m B`` FLOPs that B tokens take for this matrix.
-Embedding, output, norms and all else that is not a matrix of a layer use AdamW. As in Megatron-LM,
-tensor-parallel ranks orthogonalize their part of a matrix alone (``--muon-tp-mode blockwise``), and
-what one product multiplies is one matrix.
+Muon (Jordan et al., 2024) orthogonalizes the momentum of each matrix by five Newton-Schulz
+iterations. An iteration on a matrix n x m, m <= n, is three products of ``4 n m^2 + 2 m^3`` FLOPs
+in all. Five iterations are at most a share ``5 m / B`` of the ``6 n m B`` FLOPs that training on B
+tokens takes for this matrix. All parameters outside the matrices of layers (embedding, output,
+norms) use AdamW. As in Megatron-LM, each tensor-parallel rank orthogonalizes its part of a matrix
+(``--muon-tp-mode blockwise``), and the weights of one product are one matrix.
 
-Where ZeRO divides the optimizer, each data-parallel rank orthogonalizes some whole matrices, for
-which it gathers the momentum of others' shares in 16 bits: at most a quarter more than distributed
-AdamW communicates (Liu et al., Muon is Scalable for LLM Training, arXiv 2502.16982, section 2.3).
+With ZeRO, each data-parallel rank orthogonalizes some whole matrices. It gathers their momentum
+from other ranks in 16 bits, at most a quarter more bytes than distributed AdamW communicates (Liu
+et al., Muon is Scalable for LLM Training, arXiv 2502.16982, section 2.3).
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from ppsim.workload.model.operators import (
 )
 from ppsim.workload.model.parallel import Parallel
 
-ITERATIONS = 5  # of Newton and Schulz, as everybody runs them
-# bytes moved per number of a product's result: two are read, one is written
+ITERATIONS = 5  # Newton-Schulz iterations of common implementations
+# bytes moved per element of a product's result: two elements read, one written
 ELEMENTWISE = 3 * ITEM
 EXPERTS = ("experts in", "experts out")
 
@@ -52,10 +51,10 @@ class Matrix(NamedTuple):
 
 
 def list_matrices(model: Model, parallel: Parallel, content: StageContent) -> list[Matrix]:
-    """List the matrices of a stage's layers on one GPU, by size."""
-    mixed = [*content.kinds, *([(mtp_kind(model), content.mtp)] if content.mtp else [])]
+    """Return the matrices of a stage's layers on one GPU, grouped by size."""
+    mtp_layers = [(mtp_kind(model), content.mtp)] if content.mtp else []
     found = list[Matrix]()
-    for layer, layers in mixed:
+    for layer, layers in (*content.kinds, *mtp_layers):
         operators = layer_operators(model, parallel, layer)
         for at in np.flatnonzero(operators.flops[WEIGHTS] > 0).tolist():
             tokens, rows, columns = operators.size[:, at].tolist()
@@ -81,8 +80,10 @@ def matrix_flops(rows: float, columns: float) -> float:
 
 
 def owned_matrices(parallel: Parallel, matrices: list[Matrix]) -> list[float]:
-    """Return how many matrices of each size the busiest data-parallel rank orthogonalizes: whole
-    ones, of all sizes.
+    """Return the number of matrices of each size that the busiest data-parallel rank has.
+
+    A rank orthogonalizes whole matrices. Where there are fewer matrices than ranks, the busiest
+    one has a single matrix of the most FLOPs.
     """
     if not parallel.zero:
         return [each.number for each in matrices]
@@ -90,7 +91,7 @@ def owned_matrices(parallel: Parallel, matrices: list[Matrix]) -> list[float]:
     for each in matrices:
         ranks = group_of(parallel, "expert-dp" if each.is_expert else "dp").size * parallel.replicas
         shares.append(each.number / ranks)
-    if matrices and sum(shares) < 1:  # one rank has a whole matrix, others none
+    if matrices and sum(shares) < 1:
         largest = max(
             range(len(matrices)),
             key=lambda at: matrix_flops(matrices[at].rows, matrices[at].columns),
@@ -114,8 +115,10 @@ def muon_flops(model: Model, parallel: Parallel, content: StageContent) -> float
 def muon_seconds(
     model: Model, machine: Machine, parallel: Parallel, content: StageContent, found: Efficiency
 ) -> tuple[float, float]:
-    """Compute the seconds that Muon adds to a stage's AdamW step: products less the second moment,
-    and gathers.
+    """Compute the seconds that Muon adds to a stage's AdamW step.
+
+    Returns:
+        Seconds of the products, less those of AdamW's second moment; seconds of the gathers.
     """
     if parallel.adapters:
         return 0.0, 0.0
@@ -137,8 +140,9 @@ def muon_seconds(
 
 
 def _products(matrices: list[Matrix]) -> Operators:
-    """List the three products of an iteration and their elementwise work, in 16 bits, for one
-    matrix of each size.
+    """Return the three products of an iteration with their elementwise work, in 16 bits.
+
+    There are three columns for each size of matrix, each for one matrix.
     """
     sizes = []
     for each in matrices:

@@ -1,10 +1,14 @@
-"""Memory of a stage that serves: weights, and keys and values of the sequences in flight.
+"""Memory of a stage that serves, in bytes: weights, and keys and values of sequences in flight.
 
-Keys and values of a token take, in each layer: with groups of queries a key and a value for each
-group; with latent attention one latent vector and the part of the key that holds the position, on
-every tensor-parallel rank. Layers with a window keep the keys and values of the window alone,
-sparse attention adds the keys of its indexer, compressed attention has a key for several tokens,
-and layers that carry a state keep that state whatever the length of the sequence.
+A layer stores of each token:
+
+- grouped-query attention: a key and a value for each group;
+- latent attention: one latent vector and the position's part of the key, on every tensor-parallel
+  rank;
+- windows: keys and values of the window only;
+- sparse attention: the keys of its indexer in addition;
+- compressed attention: one key for several tokens;
+- layers with a state: the state, independent of the length of the sequence.
 """
 
 from __future__ import annotations
@@ -27,18 +31,18 @@ from ppsim.workload.model.model import (
 )
 
 Bytes = NDArray[np.float64]
-# of a parameter of the embedding and the head, which quantized checkpoints keep in 16 bits
+# bytes of a parameter of embedding and head: quantized checkpoints keep both in 16 bits
 OUTER_BYTES = 2.0
 
 
 @dataclass(frozen=True)
 class Served:
-    """Sizes of serving a model on one device."""
+    """How a model is served on one device."""
 
-    weight_bytes: float = 2.0  # of a parameter of a layer
-    state_bytes: float = 2.0  # of a number of keys, values and states
-    block: int = 16  # tokens of a block of keys and values
-    context: int = 1  # tokens of a sequence
+    weight_bytes: float = 2.0  # bytes of a parameter of a layer
+    state_bytes: float = 2.0  # bytes of an element of keys, values and states
+    block: int = 16  # tokens in a block of keys and values
+    context: int = 1  # tokens in a sequence
     tp: int = 1  # tensor-parallel ranks
     ep: int = 1  # expert-parallel ranks
 
@@ -54,8 +58,9 @@ class LayerMemory:
 
 
 def find_held(model: Model, served: Served) -> LayerMemory:
-    """Return the memory of each layer and of both ends, in bytes, without layers of multi-token
-    prediction.
+    """Return the memory of each layer, of the embedding and of the head, in bytes.
+
+    Layers of multi-token prediction are left out.
     """
     routed = expert_parameters(model) * model.experts
     weights, states = [], []
@@ -65,7 +70,7 @@ def find_held(model: Model, served: Served) -> LayerMemory:
         weights.append(served.weight_bytes * (outside + experts / served.ep))
         states.append(state_bytes(model, layer.mixer, served))
     tower = encoder_parameters(model.encoder) if model.encoder else 0
-    # the last stage has a copy of the embedding's
+    # the last stage has a copy of a tied embedding
     matrix = model.vocab * model.hidden if model.tied else 0
     return LayerMemory(
         weights=np.array(weights),
@@ -96,7 +101,7 @@ def state_bytes(model: Model, mixer: str, served: Served) -> float:
 
 
 def token_width(model: Model, served: Served) -> float:
-    """Return how many numbers the keys and values of a token take in one layer on one device."""
+    """Return the elements of a token's keys and values in one layer on one device."""
     if model.kv_lora:
         return float(model.kv_lora + model.rope_dim)
     if model.o_lora:  # one head that is both key and value
@@ -105,10 +110,9 @@ def token_width(model: Model, served: Served) -> float:
 
 
 def tokens_in(room: Bytes, states: Bytes, served: Served) -> Bytes:
-    """Return how many tokens fit into each room, in whole blocks: sequences of the context share
-    it.
+    """Return the tokens that fit into ``room`` bytes, in whole blocks, shape as ``room``.
 
-    ``states`` are the bytes of one sequence. Where they are none, any number of tokens fits:
+    ``states`` is the bytes of one sequence of the context's length. Where it is 0, the answer is
     infinity.
     """
     with np.errstate(divide="ignore", invalid="ignore"):

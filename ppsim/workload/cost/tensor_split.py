@@ -1,4 +1,4 @@
-"""Split of a layer's products over GPUs: each GPU's share, and the collectives between."""
+"""Split of a layer's products over GPUs: the weights of each GPU, and the collectives between."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ COLUMN, ROW, GROUPS, EXPERTS, WHOLE = (
     "whole",
 )
 ROUTED = ("experts in", "experts out")
-GROUPED = "attention output down"  # of DeepSeek-V4: a matrix for each group of heads
-MIXING = (*ATTENTION, "state")  # the work on a GPU's own heads
+GROUPED = "attention output down"  # DeepSeek-V4's product with a matrix for each group of heads
+MIXING = (*ATTENTION, "state")  # operators on a GPU's heads, without weights
 
 
 class Matrices(NamedTuple):
@@ -61,7 +61,7 @@ class Matrices(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """Numbers in all of them."""
+        """Parameters of all the matrices."""
         return self.rows * self.columns * self.number
 
 
@@ -70,12 +70,12 @@ class Product:
     """A product with weights.
 
     Attributes:
-        name: as ``ppsim model`` lists it.
-        way: COLUMN, ROW, GROUPS, EXPERTS or WHOLE.
+        name: its name in ``ppsim model``.
+        way: how it is divided: COLUMN, ROW, GROUPS, EXPERTS or WHOLE.
         whole: the weights in the model.
         held: the weights on each GPU.
         ranks: GPUs that the weights are divided over.
-        seconds: of its forward; None without a machine.
+        seconds: seconds of its forward; None without a machine.
     """
 
     name: str
@@ -88,13 +88,13 @@ class Product:
 
 @dataclass(frozen=True)
 class Mixing:
-    """Work without weights on a GPU's own heads: attention, or the state of a layer.
+    """Work without weights on a GPU's heads: attention, or the state of a layer.
 
     Attributes:
-        name: as ``ppsim model`` lists it.
-        heads: of each GPU.
-        all_heads: heads in all.
-        seconds: of its forward; None without a machine.
+        name: its name in ``ppsim model``.
+        heads: heads on each GPU.
+        all_heads: heads of the layer.
+        seconds: seconds of its forward; None without a machine.
     """
 
     name: str
@@ -111,10 +111,11 @@ class Collective:
         name: all-gather, reduce-scatter, all-reduce or all-to-all.
         group: tp, cp or ep.
         ranks: GPUs that take part.
-        carries: the tensors that it moves.
-        size: bytes that it makes, starts from or sends on a GPU.
+        carries: the tensors that it moves, in words.
+        size: bytes on a GPU: the result of a gather, the input of a scatter, all tokens of an
+            all-to-all.
         sent: bytes that each GPU sends.
-        seconds: None without a machine.
+        seconds: seconds that it takes; None without a machine.
     """
 
     name: str
@@ -134,14 +135,14 @@ class LayerSplit:
     """The split of one kind of layer.
 
     Attributes:
-        layer: the kind.
-        count: layers of the kind, and of multi-token prediction.
+        layer: the kind of layer.
+        count: layers of this kind in the model, and in multi-token prediction.
         parts: products, work on heads and collectives of a forward, in order.
         other_parameters: parameters of the whole layer outside products, such as norms and
             biases.
-        parameters_per_gpu: parameters of a GPU, as the tables of ``ppsim model`` count them.
-        copies: weights of products on each GPU beyond its even share, as others hold them too.
-        seconds: of a forward of a microbatch, overlap included; None without a machine.
+        parameters_per_gpu: parameters of the layer on one GPU, as in ``ppsim model``.
+        copies: weights of products on each GPU that other GPUs hold too.
+        seconds: seconds of a microbatch's forward, with overlap; None without a machine.
     """
 
     layer: Layer
@@ -154,7 +155,7 @@ class LayerSplit:
 
     @property
     def products(self) -> list[Product]:
-        """Its products with weights."""
+        """Products with weights, in order."""
         return [part for part in self.parts if isinstance(part, Product)]
 
     @property
@@ -166,7 +167,7 @@ class LayerSplit:
 def layer_splits(
     model: Model, parallel: Parallel, machine: Machine | None = None
 ) -> list[LayerSplit]:
-    """Return how each kind of layer of a model is split over tensor- and expert-parallel ranks.
+    """Return the split of each kind of layer over tensor-parallel and expert-parallel ranks.
 
     Raises:
         InputError: heads, experts or the width of a matrix do not divide over the ranks.
@@ -183,29 +184,33 @@ def layer_splits(
 def _split(
     model: Model, parallel: Parallel, machine: Machine | None, layer: Layer, count: tuple[int, int]
 ) -> LayerSplit:
+    """Return the split of one kind of layer; ``count`` as in :class:`LayerSplit`."""
     _check_heads(model, parallel, layer)
-    alone = StageContent(kinds=((layer, 1),), mtp=0, embedding=False, heads=0, recomputed=0)
+    one_layer = StageContent(kinds=((layer, 1),), mtp=0, embedding=False, heads=0, recomputed=0)
     parts = tuple(_parts(model, parallel, machine, layer))
     products = [part for part in parts if isinstance(part, Product)]
     forward = [
-        float(content_times(model, each, parallel, alone)[Kind.F]) for each in _machines(machine)
+        float(content_times(model, each, parallel, one_layer)[Kind.F])
+        for each in _machines(machine)
     ]
     others = layer_parameters(model, layer) - sum(product.whole.parameters for product in products)
     ranks = [parallel.ep if product.name in ROUTED else parallel.tp for product in products]
-    even = [part.whole.parameters / count for part, count in zip(products, ranks, strict=True)]
+    even_shares = [
+        part.whole.parameters / divisor for part, divisor in zip(products, ranks, strict=True)
+    ]
     return LayerSplit(
         layer,
         count,
         parts,
         others,
-        parameters_per_gpu=sum(count_layer_parameters(model, parallel, alone)),
-        copies=sum(product.held.parameters for product in products) - sum(even),
+        parameters_per_gpu=sum(count_layer_parameters(model, parallel, one_layer)),
+        copies=sum(product.held.parameters for product in products) - sum(even_shares),
         seconds=max(forward, default=None),
     )
 
 
 def _check_heads(model: Model, parallel: Parallel, layer: Layer) -> None:
-    """Refuse heads of keys and values, of states, and groups of heads that do not divide."""
+    """Refuse tensor-parallel ranks over which the heads, states or groups do not divide."""
     name, tp = model.name or "the model", parallel.tp
     if layer.mixer in STATES:
         amounts = {"heads of states": model.state_heads, "groups of states": model.state_groups}
@@ -216,30 +221,30 @@ def _check_heads(model: Model, parallel: Parallel, layer: Layer) -> None:
         )
     if layer.mixer == "none":
         amounts = {}
-    for what, amount in amounts.items():
-        copies = what == "heads of keys and values" and tp % amount == 0
+    for unit, amount in amounts.items():
+        copies = unit == "heads of keys and values" and tp % amount == 0
         if amount % tp and not copies:
             fits = next(
                 n for n in range(min(tp, amount), 0, -1) if amount % n == 0 and model.heads % n == 0
             )
             raise InputError(
-                f"{name}: {amount} {what} over tp = {tp} do not divide", f"--tp {fits}"
+                f"{name}: {amount} {unit} do not divide over tp = {tp}", f"--tp {fits}"
             )
 
 
 def _parts(
     model: Model, parallel: Parallel, machine: Machine | None, layer: Layer
 ) -> Iterator[Part]:
-    """List products, work on heads and collectives of a forward."""
-    own = ops.layer_operators(model, parallel, layer)
+    """Yield products, work on heads and collectives of a forward, in order."""
+    on_gpu = ops.layer_operators(model, parallel, layer)
     single = replace(parallel, tp=1, cp=1, ep=1, pp=1, dp=1, vp=1)
     whole = ops.layer_operators(model, single, layer)
-    times = _seconds(own, parallel, machine)
-    waiting = [needs for needs, makes in BLOCKS if makes in own.names]
+    times = _seconds(on_gpu, parallel, machine)
+    without_gather = [needs for needs, makes in BLOCKS if makes in on_gpu.names]
     kept = gathered_bytes(model, parallel, layer)[1]
-    for i, name in enumerate(own.names):
-        for needs in [needs for needs in waiting if name in needs]:
-            waiting.remove(needs)
+    for i, name in enumerate(on_gpu.names):
+        for needs in [needs for needs in without_gather if name in needs]:
+            without_gather.remove(needs)
             yield from _gather_before(model, parallel, machine, layer, name)
         if name == "experts in":
             yield from _exchange(model, parallel, machine, "tokens to their experts")
@@ -248,8 +253,9 @@ def _parts(
                 yield from _collectives_around(parallel, machine, kept)
             heads = model.state_heads if name == "state" else model.heads
             yield Mixing(name, heads // parallel.tp, heads, times[i])
-        elif own.flops[ops.WEIGHTS, i]:
-            yield _product(model, parallel, name, _matrices(whole, i), _matrices(own, i), times[i])
+        elif on_gpu.flops[ops.WEIGHTS, i]:
+            pair = _matrices(whole, i), _matrices(on_gpu, i)
+            yield _product(model, parallel, name, *pair, times[i])
         if name == "experts out":
             yield from _exchange(model, parallel, machine, "results back to their GPUs")
         if any(name == makes for _, makes in BLOCKS):
@@ -257,9 +263,7 @@ def _parts(
 
 
 def _matrices(operators: Operators, i: int) -> Matrices:
-    """Return the weights of a product, and how many matrices they are; sizes may be no whole
-    numbers yet.
-    """
+    """Return the matrices of the i-th product; rows and columns may still be fractions."""
     m, n, k = operators.size[:, i].tolist()
     number = operators.flops[ops.FORWARD, i] / (2 * m * n * k)
     return Matrices(k, n, round(number))
@@ -273,14 +277,15 @@ def _product(
     held: Matrices,
     forward: float | None,
 ) -> Product:
+    """Return a product and how it is divided (InputError: a side does not divide over ranks)."""
     for side in held[:2]:
         if side != round(side):
             size = whole.columns if held.columns != whole.columns else whole.rows
-            said = f"{name} of {size:,.0f}, which does not divide over tp = {parallel.tp}"
+            width = f"{name} of {size:,.0f}, which does not divide over tp = {parallel.tp}"
             fits = next(
                 n for n in range(parallel.tp, 0, -1) if size % n == 0 and model.heads % n == 0
             )
-            raise InputError(f"{model.name or 'the model'} has {said}", f"--tp {fits}")
+            raise InputError(f"{model.name or 'the model'} has {width}", f"--tp {fits}")
     whole, held = (
         Matrices(round(each.rows), round(each.columns), each.number) for each in (whole, held)
     )
@@ -297,7 +302,7 @@ def _product(
 
 
 def _machines(machine: Machine | None) -> list[Machine]:
-    """Return a machine for each kind of its nodes; the slowest counts."""
+    """Return a machine for each kind of nodes, the machine itself for one kind, none for None."""
     if machine is None:
         return []
     return [kind.machine for kind in machine.kinds] or [machine]
@@ -306,7 +311,7 @@ def _machines(machine: Machine | None) -> list[Machine]:
 def _seconds(
     operators: Operators, parallel: Parallel, machine: Machine | None
 ) -> list[float | None]:
-    """Return the forward seconds of each operator."""
+    """Return the forward seconds of each operator on the slowest kind of nodes, None for none."""
     found = list[list[float]]()
     for each in _machines(machine):
         times = seconds(operators, each.gpu, efficiency_of(each.gpu, parallel), parallel.precision)
@@ -317,7 +322,7 @@ def _seconds(
 def _gather_before(
     model: Model, parallel: Parallel, machine: Machine | None, layer: Layer, product: str
 ) -> Iterator[Collective]:
-    """The gather ahead of a block's first product, with sequence parallelism."""
+    """Yield the all-gather before a block's first product, if there is sequence parallelism."""
     if not (parallel.tp > 1 and parallel.sequence_parallel):
         return
     size = gathered_bytes(model, parallel, layer)[0] * gathered_shares(parallel)[ops.FORWARD]
@@ -332,7 +337,7 @@ def _gather_before(
 def _collective_after(
     model: Model, parallel: Parallel, machine: Machine | None, layer: Layer
 ) -> Iterator[Collective]:
-    """The sum behind a block's last product."""
+    """Yield the reduce-scatter or all-reduce after a block's last product."""
     if parallel.tp > 1:
         size = gathered_bytes(model, parallel, layer)[0]
         name = "reduce-scatter" if parallel.sequence_parallel else "all-reduce"
@@ -342,7 +347,7 @@ def _collective_after(
 def _collectives_around(
     parallel: Parallel, machine: Machine | None, kept: float
 ) -> Iterator[Collective]:
-    """The keys and values that attention needs of other context-parallel ranks."""
+    """Yield the all-gather of keys and values from other context-parallel ranks."""
     if parallel.cp > 1 and kept:
         yield _gather(parallel, machine, "all-gather", "cp", "keys and values of all tokens", kept)
 
@@ -350,7 +355,7 @@ def _collectives_around(
 def _gather(
     parallel: Parallel, machine: Machine | None, name: str, kind: str, carries: str, size: float
 ) -> Collective:
-    """Return a gather, a scatter, or a sum, which moves as many bytes as both."""
+    """Return an all-gather, a reduce-scatter, or an all-reduce (it moves the bytes of both)."""
     group, times = group_of(parallel, kind), 2 if name == "all-reduce" else 1
     sent = times * size * (group.size - 1) / group.size
     took = [
@@ -369,7 +374,7 @@ def _gather_seconds(
 def _exchange(
     model: Model, parallel: Parallel, machine: Machine | None, carries: str
 ) -> Iterator[Collective]:
-    """The exchange of tokens before or behind experts."""
+    """Yield the all-to-all of tokens before or after experts."""
     group = group_of(parallel, "ep")
     if group.size == 1:
         return
@@ -387,16 +392,16 @@ def _exchange(
 
 
 def remarks(model: Model, parallel: Parallel, layer: Layer) -> list[str]:
-    """Return remarks on a layer besides its parts."""
-    said = []
+    """Return remarks on the split of a layer, such as heads that several GPUs hold."""
+    found = []
     plain = layer.mixer not in (*STATES, *COMPRESSED, "none") and not model.kv_lora
     if plain and parallel.tp > model.kv_heads:
         each = parallel.tp // model.kv_heads
-        said.append(f"each of {model.kv_heads} heads of keys and values is on {each} GPUs")
+        found.append(f"each of {model.kv_heads} heads of keys and values is on {each} GPUs")
     latent = layer.mixer not in (*STATES, "none") and (model.kv_lora or model.o_lora)
     if latent and parallel.tp > 1 and parallel.sequence_parallel:
-        said.append(
+        found.append(
             "the all-gather of latent attention is priced as wide as hidden states, as in all "
             "times of ppsim"
         )
-    return said
+    return found

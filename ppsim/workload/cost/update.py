@@ -1,4 +1,4 @@
-"""The end of a training step: gradients reduced, the optimizer's step, weights gathered."""
+"""Seconds of reducing gradients, of the optimizer's step and of gathering weights."""
 
 from __future__ import annotations
 
@@ -16,17 +16,26 @@ from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.operators import ITEM, Floats
 from ppsim.workload.model.parallel import Parallel
 
-# Bytes that Adam moves for a parameter in addition to its two moments: reads master and gradient,
-# writes a master and a weight; and that it reads and writes of each byte of a moment.
-OPTIMIZER_BYTES, OF_MOMENTS = 18, 4
-BUCKET = 40e6  # parameters: Megatron-LM's bucket_size, or a million for each replica
+# Bytes that Adam moves for a parameter without its moments: it reads a master copy and a gradient,
+# and writes a master copy and a weight.
+OPTIMIZER_BYTES = 18
+OF_MOMENTS = 4  # bytes that Adam moves per byte of a moment: it reads and writes both moments
+BUCKET = 40e6  # least parameters of a bucket in Megatron-LM, which has 1e6 for each replica
 
 
 def reduction_seconds(
     machine: Machine, parallel: Parallel, split: Floats, found: Efficiency, layers: Floats
 ) -> tuple[Floats, Floats]:
-    """Compute the seconds of reducing gradients and of gathering weights, by stage: in buckets,
-    ZeRO-3's by layer.
+    """Compute the seconds of reducing gradients and of gathering weights, each of shape (stages,).
+
+    Both are divided into buckets, with ZeRO-3 into layers.
+
+    Args:
+        machine: the cluster.
+        parallel: how the model is trained.
+        split: shape (2, stages), parameters on a GPU outside experts, and of experts.
+        found: the efficiency of GPU and software.
+        layers: shape (stages,), layers of each stage.
     """
     p = parallel
     stages = split.shape[1]
@@ -50,11 +59,11 @@ def reduction_seconds(
 
 
 def weight_bytes(parallel: Parallel) -> float:
-    """Return the bytes of a weight as data-parallel ranks gather it, or as much of the sum of its
-    gradient.
+    """Return the bytes that data-parallel ranks gather for a weight.
 
-    Narrow ones are gathered with one scale a tensor; with scales of blocks each rank narrows the
-    16-bit weights that it received (Megatron-LM's --reuse-grad-buf-for-mxfp8-param-ag).
+    Without ZeRO it is the second half of the gradient's all-reduce. FP8 weights with one scale per
+    tensor are gathered in FP8. Formats with a scale for each block are gathered in 16 bits, and
+    each rank casts the weights it received (Megatron-LM's --reuse-grad-buf-for-mxfp8-param-ag).
     """
     if parallel.zero == 0:
         return parallel.gradient_bytes
@@ -64,14 +73,14 @@ def weight_bytes(parallel: Parallel) -> float:
 def add_sharded(
     time: Floats, reduction: Floats, gather: Floats, layers: Floats, parallel: Parallel
 ) -> tuple[Floats, Floats, Floats]:
-    """Add the communication of ZeRO-2 and ZeRO-3 for every microbatch to the times of stages.
+    """Add the communication of ZeRO-2 and ZeRO-3 in every microbatch to the times of stages.
 
-    ZeRO-2 scatters gradients in each backward, as it keeps only its share of their sum. ZeRO-3 also
-    gathers a layer's weights before its forward and again before its backward, as torch's FSDP2
-    does with reshard_after_forward, Megatron FSDP with optim_grads_params, and DeepSpeed. With
-    overlap it runs in parallel with compute, which it slows, but for the first layer's gather.
+    In ZeRO-2 a rank keeps only its share of summed gradients, so each backward scatters them.
+    ZeRO-3 also gathers a layer's weights before its forward and again before its backward, as do
+    torch's FSDP2 with reshard_after_forward, Megatron FSDP with optim_grads_params, and DeepSpeed.
+    With ``overlap_dp`` all but the first layer's gather runs in parallel with compute and slows it.
     Frameworks that keep gathered weights and whole gradients until a step ends (FSDP2 in torch's
-    pipeline runtime) are ZeRO-1 here.
+    pipeline runtime) count as ZeRO-1.
 
     Args:
         time: shape (5, stages), seconds of F, B, I, W and R.
@@ -81,7 +90,7 @@ def add_sharded(
         parallel: how the model is trained.
 
     Returns:
-        The times, and what of reduction and gather is left for the end of a step.
+        The times; the seconds of reduction and of gather that remain for the end of a step.
     """
     if parallel.zero < 2 or parallel.adapters:
         return time, reduction, gather
@@ -95,10 +104,10 @@ def add_sharded(
 
 
 def joined_group(machine: Machine, parallel: Parallel, group: Group) -> Group:
-    """Join the two groups that hold a stage where a pipeline has two replicas, on devices far from
-    each other.
+    """Return the data-parallel group of a stage that a bidirectional pipeline holds twice.
 
-    Where a pipeline takes more than one node the other replica's ranks are on other nodes.
+    Its ranks are those of both copies of the stage. They are on different nodes if the pipeline
+    spans several nodes.
     """
     if parallel.replicas == 1:
         return group
@@ -112,7 +121,10 @@ def joined_group(machine: Machine, parallel: Parallel, group: Group) -> Group:
 def optimizer_seconds(
     machine: Machine, parallel: Parallel, split: Floats, found: Efficiency
 ) -> Floats:
-    """Compute the seconds of the optimizer's step, by stage."""
+    """Compute the seconds of the optimizer's step, shape (stages,).
+
+    ``split`` has shape (2, stages): parameters on a GPU outside experts, and of experts.
+    """
     if parallel.adapters:
         return np.zeros(split.shape[1])
     sharded = split.copy()
@@ -127,16 +139,16 @@ def optimizer_seconds(
 
 
 class HeldStages(NamedTuple):
-    """The stages that devices hold, as columns, with times in seconds from the start of a step.
+    """Each stage on each device, as columns, with times in seconds from the start of a step.
 
     Attributes:
-        device: shape (n,), of a stage.
-        stage: shape (n,), its number.
+        device: shape (n,), the device.
+        stage: shape (n,), the stage's number.
         first: shape (n,), start of the stage's first F.
-        last: shape (n,), start of its last B or W.
-        last_end: shape (n,), end of that.
-        start: shape (devices,), of the first op of a device.
-        end: shape (devices,), of its last op.
+        last: shape (n,), start of the stage's last B or W.
+        last_end: shape (n,), end of the stage's last B or W.
+        start: shape (devices,), start of a device's first op.
+        end: shape (devices,), end of a device's last op.
     """
 
     device: NDArray[np.int64]
@@ -149,12 +161,12 @@ class HeldStages(NamedTuple):
 
 
 def on_one_device(forward: Floats, backward: Floats, seconds: float) -> HeldStages:
-    """Return the stages of a run without a pipeline, which takes ``seconds``.
+    """Return the stages of a run without a pipeline.
 
     Args:
         forward: shape (stages,), seconds of F.
         backward: shape (stages,), seconds of B.
-        seconds: of the step's ops.
+        seconds: seconds of all ops of a step.
     """
     count, after = len(forward), np.cumsum(backward) - backward
     done = seconds - after
@@ -165,12 +177,12 @@ def on_one_device(forward: Floats, backward: Floats, seconds: float) -> HeldStag
 
 
 def held_stages(timeline: Timeline, unit: float) -> HeldStages:
-    """Return the stages of a pipeline's devices; ``unit`` is the seconds of the timeline's."""
+    """Return the stages of a timeline's devices; ``unit`` is the seconds of a unit of its times."""
     schedule, start, end = timeline.schedule, timeline.start * unit, timeline.end * unit
     stages, kind = schedule.placement.n_stages, schedule.kind
     forward, weights = kind == Kind.F, np.isin(kind, (Kind.B, Kind.W))
     each = schedule.device * np.int64(stages) + schedule.stage
-    keys = np.unique(each[forward])  # other ops need not be of a stage
+    keys = np.unique(each[forward])  # ops of other kinds may belong to no stage
     first, last, done = np.full(len(keys), np.inf), np.zeros(len(keys)), np.zeros(len(keys))
     np.minimum.at(first, np.searchsorted(keys, each[forward]), start[forward])
     place = np.searchsorted(keys, each[weights])
@@ -188,9 +200,9 @@ def seen_seconds(
 ) -> float:
     """Compute the seconds by which reducing gradients and gathering weights lengthen a step.
 
-    Both run on a stream of each device, one stage after the other. With overlap a stage's
-    reduction begins with its last backward, and its gather delays its first forward where it is
-    not done by that one's end; else reductions follow a device's last op, and gathers come first.
+    Both run on one stream per device, stage after stage. With ``overlap_dp`` a stage's reduction
+    starts with its last backward, and its gather must end before its first forward ends. Without
+    it reductions follow the device's last op, and gathers precede its first.
 
     Args:
         held: the stages of each device.

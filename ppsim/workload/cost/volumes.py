@@ -1,4 +1,4 @@
-"""Bytes that training sends, by kind of parallelism and by link."""
+"""Bytes that a GPU sends in a training step, by kind of parallelism, within and between nodes."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ def sent_bytes(
     schedule: Schedule,
     layout: Layout | None = None,
 ) -> dict[str, Floats]:
-    """Count the bytes that a GPU sends in a step, on average of all, by kind: within its node, and
-    to other nodes.
+    """Return the bytes that a GPU sends in a step, the mean of all GPUs, by kind of parallelism.
 
-    The times of a plan follow from the same bytes: a ring sends (n - 1)/n of a gather's result from
-    every rank, and between two nodes from one of each; experts' tokens go as the dispatcher sends
-    them; dp has expert-data-parallel ranks too. Sums of ends that share a table, and scattered
-    embeddings, are left out: they are small.
+    The times of a plan are computed from the same bytes. In a ring every rank sends (n - 1)/n of a
+    gather's result, and one rank of each node sends to the next node. Tokens of experts take the
+    dispatcher's path. dp includes expert-data-parallel ranks. Gradients of a table that embedding
+    and output share, and scattered embeddings, are left out: they are small.
 
     Args:
-        model: what is trained.
-        machine: the nodes, all alike.
-        parallel: how it is trained.
-        schedule: of the pipeline, for its messages.
-        layout: what each stage holds.
+        model: the model.
+        machine: a cluster of one kind of nodes.
+        parallel: how the model is trained.
+        schedule: the pipeline's queues.
+        layout: the layers of each stage.
+
+    Returns:
+        For each kind the bytes sent within the GPU's node, and to other nodes, shape (2,).
     """
     p, found = parallel, {kind: np.zeros(2) for kind in VOLUMES}
     contents = contents_of(model, p, layout)
@@ -56,16 +58,12 @@ def sent_bytes(
             for kind, amount in _layer_bytes(model, machine, p, layer, part).items():
                 found[kind] += each * count * amount
     trained = parameters_of_stages(model, p, contents, trained=True) * p.replicas / p.pp
-    scattered, gathered = (
-        (p.microbatches if p.zero >= 2 else 1),
-        (2 * p.microbatches if p.zero == 3 else 1),
-    )
-    of_weight = scattered * p.gradient_bytes + gathered * weight_bytes(p)
+    scatters = p.microbatches if p.zero >= 2 else 1
+    gathers = 2 * p.microbatches if p.zero == 3 else 1
+    bytes_per_weight = scatters * p.gradient_bytes + gathers * weight_bytes(p)
     for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
-        group, bytes_ = (
-            joined_group(machine, p, group_of(p, name)),
-            float(trained[row].sum()) * of_weight,
-        )
+        group = joined_group(machine, p, group_of(p, name))
+        bytes_ = float(trained[row].sum()) * bytes_per_weight
         found["dp"] += _ring(machine, group, bytes_, p.zero == 0)
     found["pp"] += _messages(machine, p, schedule) * message_bytes(model, p)
     return found
@@ -74,17 +72,17 @@ def sent_bytes(
 def _layer_bytes(
     model: Model, machine: Machine, parallel: Parallel, layer: Layer, recomputed_share: float
 ) -> dict[str, Floats]:
-    """Return the bytes that a GPU sends for a microbatch of a layer.
+    """Return the bytes that a GPU sends for one layer and microbatch, as :func:`sent_bytes` does.
 
-    ``recomputed_share`` is the share of the layer's forward that is recomputed.
+    ``recomputed_share`` is the share of such layers whose forward is recomputed.
     """
     p, (whole, keys) = parallel, gathered_bytes(model, parallel, layer)
     names = layer_operators(model, p, layer).names
     blocks = sum(makes in names for _, makes in BLOCKS)
     f, i, w = gathered_shares(p)
-    # F gathers and scatters, a backward gathers twice and scatters; or both sum, each as much as
-    # two of these.
-    # of latents attention gathers and scatters less on its way in
+    # With sequence parallelism F gathers and scatters, and a backward gathers twice and scatters.
+    # Without it both sum; a sum sends as many bytes as a gather and a scatter.
+    # Latent attention gathers and scatters fewer bytes at its input.
     has_attention = ATTENTION_OUT in names
     inward = blocks - has_attention * (1 - attention_input_share(model, layer))
     if p.sequence_parallel:
@@ -92,7 +90,7 @@ def _layer_bytes(
     else:
         gathers = blocks * 2 * (1 + recomputed_share) + inward * 2
     found = {"tp": _ring(machine, group_of(p, "tp"), gathers * whole, not p.sequence_parallel)}
-    # F once, I with gradients
+    # once in F; twice in I, with their gradients
     found["cp"] = _ring(machine, group_of(p, "cp"), (3 + recomputed_share) * keys)
     if layer.mlp == "experts":
         found["ep"] = (4 + 2 * recomputed_share) * np.array(
@@ -102,8 +100,9 @@ def _layer_bytes(
 
 
 def _ring(machine: Machine, group: Group, bytes_: float, summed: bool = False) -> Floats:
-    """Return the bytes that each rank sends of a gather, on average: of a node's ranks one sends to
-    the next node.
+    """Return the mean bytes that a rank of a ring sends within its node, and to other nodes.
+
+    One rank of each node sends to the next node.
     """
     n, inside = group.size, group.per_node(machine)
     far = 1 / inside if inside < n else 0.0
@@ -111,9 +110,7 @@ def _ring(machine: Machine, group: Group, bytes_: float, summed: bool = False) -
 
 
 def _messages(machine: Machine, parallel: Parallel, schedule: Schedule) -> Floats:
-    """Return the messages that a device sends in a step, on average: within its node, and to
-    another.
-    """
+    """Return the mean number of messages of a device in a step: within its node, and between."""
     p, stride = parallel, group_of(parallel, "pp").stride
     source = schedule.dependency
     sent = source >= 0

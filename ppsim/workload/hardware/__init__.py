@@ -1,3 +1,3 @@
-"""GPUs and clusters, and how close to their peaks operators come."""
+"""GPUs and clusters, and the shares of their peaks that operators reach."""
 
 __all__ = ["efficiency", "hardware"]

@@ -1,8 +1,8 @@
-"""Efficiency of GPUs in training: the reached share of peak, one curve per family of chips, fitted
-on published runs.
+"""Efficiency of GPUs in training: shares of their peaks that operators reach.
 
-The file ``library/efficiency.toml`` holds the numbers and the rows that each was fitted on;
-``tests/benchmarks/fit_efficiency.py`` writes it.
+There is one curve for each family of chips, fitted on published runs. The numbers, and the runs
+that each was fitted on, are in ``library/efficiency.toml``; ``tests/benchmarks/fit_efficiency.py``
+writes that file.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ppsim.workload.model.operators import FLASH, FORWARD, LINEAR, WIDE, Floats,
 from ppsim.workload.model.parallel import Parallel
 
 SCHEMA = "ppsim.efficiency/3"
-# shares of matrix units' peaks, which power limits
+# shares of the peaks of matrix units; power limits these
 MATRIX = ("bf16", "fp8", "mxfp8", "fp4", "attention")
 SHARES_OF_PEAKS = (*MATRIX, "hbm", "within", "between")
 ROUTED = ("routing", "permute", "experts in", "experts' activation", "experts out", "unpermute")
 SHARES = dict.fromkeys(ROUTED, "routed")
-# Rows and columns of a product that a multiprocessor makes at a time; libraries choose the shape
-# that wastes least.
+# Rows and columns of the tile of a product that a multiprocessor computes at a time; libraries
+# choose the shape that wastes least.
 TILES = ((128, 256), (256, 128), (128, 128))
 TILE = 128 * 256
-WIDTH = 128  # of the heads for which a curve's attention was measured
-# in attention's F, I and W, for each exponential of a score
+WIDTH = 128  # numbers of a head in the runs that a curve's attention was fitted on
+# products in attention's F, I and W for each exponential of a score
 PRODUCTS = np.array([[2.0], [5.0], [5.0]])
 PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
 
@@ -39,27 +39,30 @@ PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
 class Curve:
     """Efficiency of a family of chips, as shares of its peaks.
 
-    A product of m x k by k x n, whose results fill a share of ``TILES`` that multiprocessors make
-    in w waves of a ``TILE`` each, reaches its precision's share x that share x w / (w + waves) x k
-    / (k + deep).
+    A product of m x k by k x n is computed in tiles; its result fills a share f of them. With w
+    waves of tiles over all multiprocessors, the product reaches
+
+        (its precision's share) x f x w / (w + waves) x k / (k + deep)
+
+    of the peak.
 
     Attributes:
-        family: as files of GPUs name it.
-        watts: of a chip for each TFLOP/s of its 16-bit peak, of those that the shares are of; 0:
-            any.
+        family: name of the family in files of GPUs.
+        watts: watts per TFLOP/s of the 16-bit peak, of the chip that the shares were fitted on; 0:
+            the shares are for any power.
         bf16: share of the 16-bit peak that large products reach.
-        fp8: of the FP8 peak.
-        mxfp8: of the FP8 peak, with a scale for each 32 numbers.
-        fp4: of the FP4 peak.
-        waves: of tiles that a product loses, as half of its last one is empty on average.
-        deep: length of its sums at which it reaches half of that.
+        fp8: share of the FP8 peak that large products reach.
+        mxfp8: the same with a scale for each 32 numbers.
+        fp4: share of the FP4 peak that large products reach.
+        waves: waves of tiles that a product loses; its last wave is half empty on average.
+        deep: length of a product's sums at which it reaches half of its share.
         attention: share of the 16-bit peak that attention in one kernel reaches with heads of
             ``WIDTH`` numbers.
-        keys: number of tokens at which it reaches half of that.
+        keys: tokens at which attention reaches half of its share.
         hbm: share of the memory's bandwidth that elementwise work reaches.
         within: share of the bandwidth inside a node that collectives reach.
         between: share of the bandwidth between nodes that collectives reach.
-        seen: what the numbers were fitted on.
+        seen: the runs that the numbers were fitted on, in words.
     """
 
     family: str
@@ -86,7 +89,7 @@ class Curve:
         not_negative(self, "waves", "deep", "keys")
 
     def share(self, precision: str) -> float:
-        """Return the share of the peak that large products of that precision of training reach."""
+        """Return the share of the peak that large products reach in a training precision."""
         name = "mxfp8" if precision == "mxfp8" else UNITS[precision].replace("fp16", "bf16")
         value: float = getattr(self, name)
         return value
@@ -97,18 +100,18 @@ class Software:
     """Overheads of software, independent of the GPU.
 
     Attributes:
-        name: its kernels between the products: fused, compiled, torch or eager, as
-            ``Parallel.kernels``.
-        launch_us: time that the host needs for a kernel.
-        calls: launches for the collectives of a layer's pass.
-        collective_us: time that each further rank of a node adds to a collective.
-        elementwise: how many of the bytes counted for elementwise work are moved.
+        name: kernels between products: fused, compiled, torch or eager, as ``Parallel.kernels``.
+        launch_us: microseconds that the host needs to launch a kernel.
+        calls: launches for the collectives of one pass of a layer.
+        collective_us: microseconds that each further rank of a node adds to a collective.
+        elementwise: bytes that elementwise work moves, over the bytes counted for it.
         routed: the same for routing, permuting, activating and casting in expert layers.
-        expert_kernels: how many times as many an expert layer launches.
-        sharp: how sharply the longer of GPU and host counts: the exponent of their norm.
-        attention: share of the curve's attention that its kernel reaches.
-        states: as of ``Shared``.
-        exchange: ``alltoall`` or ``dispatched`` of ``Shared``.
+        expert_kernels: kernels that an expert layer launches, over the kernels counted for it.
+        sharp: exponent p of the norm (gpu^p + host^p)^(1/p) that combines the times of GPU and
+            host.
+        attention: share of the curve's attention that the software's kernel reaches.
+        states: ``Shared.states``.
+        exchange: ``Shared.alltoall`` or ``Shared.dispatched``.
     """
 
     name: str
@@ -129,20 +132,19 @@ class Shared:
     """Constants common to all families and kernels.
 
     Attributes:
-        power: the exponent with which a chip's watts for each TFLOP/s raise its shares of the
-            matrix units' peaks.
-        grace: how many times as long as an x86 host a Grace host needs to launch a kernel.
-        launched: how many times as many kernels an expert layer launches without CUDA graphs.
+        power: exponent by which more watts per TFLOP/s raise a chip's shares of the peaks of
+            matrix units.
+        grace: launch time of a kernel on a Grace host, over that on an x86 host.
+        launched: kernels that an expert layer launches without CUDA graphs, over those counted.
         partial: the same with attention and routing as graphs.
-        routed: share of the bytes of routing, permuting, activating and casting that fused experts
-            move.
-        states: how many times as long as by their FLOPs and bytes kernels of layers with a state
-            take: 4, as Mamba-2's take as long as FlashAttention-2 at 2,048 tokens and a sixth at
+        routed: bytes that fused experts move for routing, permuting, activating and casting, over
+            those of experts that are not fused.
+        states: time of kernels of layers with a state, over the time by their FLOPs and bytes: 4.
+            Mamba-2's kernels take as long as FlashAttention-2 at 2,048 tokens and a sixth at
             16,384 (arXiv 2405.21060, section 1).
-        alltoall: the exponent of the shares that gathers reach of links' bandwidths, with which
-            NCCL's all-to-all does.
-        dispatched: the same of kernels made for experts, nearer to 1: DeepEP's reach 153 of 160
-            GB/s inside a node (docs/legacy.md of DeepEP, normal kernels on H800).
+        alltoall: NCCL's all-to-all reaches the gathers' share of a link's bandwidth to this power.
+        dispatched: the same for kernels made for experts; it is nearer to 0, as DeepEP's kernels
+            reach 153 of 160 GB/s inside a node (docs/legacy.md of DeepEP, normal kernels on H800).
     """
 
     power: float
@@ -157,7 +159,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class FittedNumbers:
-    """The file: curves of families, numbers of kernels, and numbers that all share."""
+    """Content of ``library/efficiency.toml``: curves, overheads of software, shared constants."""
 
     shared: Shared
     curve: tuple[Curve, ...] = ()
@@ -174,18 +176,20 @@ class Efficiency:
 
 @lru_cache(maxsize=1)
 def fitted() -> FittedNumbers:
-    """Read the fitted numbers."""
+    """Return the library's fitted numbers."""
     return toml.read(str(PATH), FittedNumbers, SCHEMA)
 
 
 def efficiency_of(gpu: Gpu, parallel: Parallel, numbers: FittedNumbers | None = None) -> Efficiency:
-    """Return the efficiency of a GPU under a run's techniques; usual values for a family that was
-    not fitted.
+    """Return the efficiency of a GPU and of a run's software.
+
+    A family of chips or kernels that was not fitted has the defaults of :class:`Curve` or
+    :class:`Software`.
 
     Args:
         gpu: the GPU.
-        parallel: how a model is trained on it: the kernels' source, fusion, and launches as graphs.
-        numbers: the fitted numbers; the library's without them.
+        parallel: the run, for its kernels, fused experts, dispatcher and CUDA graphs.
+        numbers: the fitted numbers; None takes the library's.
     """
     p = parallel
     return _efficiency(
@@ -220,7 +224,7 @@ def _efficiency(
 
 
 def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -> Floats:
-    """Compute the seconds that the GPU needs for each operator, shape (3, n): rows F, I and W."""
+    """Compute the GPU's seconds for each operator, shape (3, n): rows F, I and W."""
     curve, side = found.curve, operators.size
     rate = np.full((3, len(operators.unit)), np.inf)
     for unit, kind in ((LINEAR, precision), (WIDE, gpu.sixteen)):
@@ -249,17 +253,17 @@ def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -
 
 
 def _filled(side: Floats, flops: Floats, gpu: Gpu, curve: Curve) -> Floats:
-    """Return the shares of a large product's rate that products reach in F, I and W, shape (3, n).
+    """Return the rates of products in F, I and W, over the rate of a large product, shape (3, n).
 
-    Each pass makes another matrix, whose edges and last wave leave multiprocessors idle: F m x n, I
-    m x k, W n x k.
+    F computes an m x n matrix, I an m x k one and W an n x k one. At the edges of the matrix, and
+    in the last wave of tiles, some multiprocessors are idle.
 
     Args:
-        side: shape (3, n): m, n and k of each product.
-        flops: shape (n,), of as many products of that shape as run at a time, as those of experts
-            do.
+        side: shape (3, n), m, n and k of each product.
+        flops: shape (n,), FLOPs of the products of a shape that run together, such as those of
+            experts.
         gpu: the GPU.
-        curve: its family's.
+        curve: the curve of the GPU's family.
     """
     rows, columns = side[[0, 0, 1]], side[[1, 2, 2]]
     sums = side[[2, 1, 0]]
@@ -280,15 +284,15 @@ def _rounded_up(sizes: Floats, tile: int) -> Floats:
 
 
 def _speed_at_width(gpu: Gpu, width: Floats) -> Floats:
-    """Return how fast attention is with heads of that width, over heads of ``WIDTH``, shape (3, n).
+    """Return the speed of attention with heads of a width, over heads of ``WIDTH``, shape (3, n).
 
-    The products of a score take time by the width, its exponential does not, and both add up:
-    FlashAttention-3 on H100 (arXiv 2407.08608, figures 5 and 6) and FlashAttention-2 on RTX 4090
-    are as fast with 64 and 256 numbers as so.
+    A score takes the time of its products, which grows with the width, plus that of its
+    exponential, which does not. This agrees with FlashAttention-3 on H100 (arXiv 2407.08608,
+    figures 5 and 6) and FlashAttention-2 on RTX 4090 for widths of 64 and 256.
     """
     if not gpu.exponentials:
         return np.ones((3, len(width)))
-    # numbers multiplied in the time of one
+    # products' numbers that the matrix units process in the time of one exponential
     during = gpu.peak(gpu.sixteen) / (gpu.exponentials * 1e12) / (2 * PRODUCTS)
     result: Floats = (1 + during / WIDTH) / (1 + during / width)
     return result
@@ -297,19 +301,18 @@ def _speed_at_width(gpu: Gpu, width: Floats) -> Floats:
 def pass_seconds(
     operators: Operators, gpu: Gpu, found: Efficiency, precision: str, waits: Floats | float = 0.0
 ) -> Floats:
-    """Compute the seconds of F, I, W and B of all operators together: no less than it takes to
-    launch them.
+    """Compute the seconds of F, I, W and B of all operators together, shape (4,).
 
-    GPU and host work side by side: the longer one counts, and somewhat more where they are alike.
-    In a B the host launches ahead from the gradients of inputs to those of weights; in I and W
-    apart it can not.
+    The host launches kernels while the GPU computes. The longer of both times counts, and somewhat
+    more where they are close. In a B the host can launch kernels of W while the GPU computes I; in
+    separate I and W it cannot.
 
     Args:
         operators: the operators.
         gpu: the GPU.
-        found: its efficiency.
-        precision: of training.
-        waits: shape (3,), seconds of collectives that the GPU waits for in each pass.
+        found: the efficiency of GPU and software.
+        precision: the training precision.
+        waits: shape (3,), seconds that the GPU waits for collectives in F, I and W.
     """
     software = found.software
     times = seconds(operators, gpu, found, precision).sum(axis=1) + waits
@@ -317,14 +320,12 @@ def pass_seconds(
     kernels = operators.kernels.sum(axis=1) * more
     calls = software.calls if np.any(waits) else 0.0
     host = (kernels + calls * np.array([1.0, 0.5, 0.5])) * software.launch_us * 1e-6
-    return _longer(
+    return _combined_time(
         np.append(times, times[1:].sum()), np.append(host, host[1:].sum()), software.sharp
     )
 
 
-def _longer(gpu: Floats, host: Floats, sharp: float) -> Floats:
-    """Return the time in which both are done: that of the longer one, and somewhat more where they
-    are alike.
-    """
+def _combined_time(gpu: Floats, host: Floats, sharp: float) -> Floats:
+    """Return the norm of the times of GPU and host: the longer, or more where they are close."""
     result: Floats = (gpu**sharp + host**sharp) ** (1 / sharp)
     return result

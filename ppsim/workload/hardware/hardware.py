@@ -23,7 +23,7 @@ from ppsim.errors import InputError
 SCHEMA = "ppsim.gpu/1"
 LIBRARY = Path(__file__).parents[1] / "library"
 EXAMPLE = "memory_gib, hbm_gb_per_s and a table [tflops]"
-# What a precision of training computes with: NVFP4 in FP4 units, MXFP8 in FP8 units.
+# the units that compute in a training precision
 UNITS = {
     "bf16": "bf16",
     "fp16": "fp16",
@@ -34,10 +34,11 @@ UNITS = {
 }
 
 
-MOST = 1e9  # of a GPU's numbers; none but 0 is below its inverse
+MOST = 1e9  # largest number in a GPU's file; the smallest one above 0 is its inverse
 
 
 def _refuse_beyond(row: object, *names: str) -> None:
+    """Refuse a field that is not between 1 / MOST and MOST (RefusedValue)."""
     for name in names:
         if not 1 / MOST <= (value := getattr(row, name)) <= MOST:
             raise RefusedValue(name, f"must be more than 0 and {MOST:g} at most, got {value:g}")
@@ -45,9 +46,7 @@ def _refuse_beyond(row: object, *names: str) -> None:
 
 @dataclass(frozen=True)
 class Tflops:
-    """Peak dense throughput of matrix products in TFLOP/s, by precision; 0 where the GPU lacks
-    it.
-    """
+    """Peak dense throughput of matrix products in TFLOP/s, by precision; 0 where there is none."""
 
     bf16: float = 0.0
     fp16: float = 0.0
@@ -64,19 +63,18 @@ class Gpu:
     """A GPU.
 
     Attributes:
-        name: as the library calls it.
-        memory_gib: its memory.
-        hbm_gb_per_s: bandwidth of its memory.
-        tflops: its peaks.
-        host_gb_per_s: bandwidth to the host's memory in each direction.
-        family: of chips with the same units, which share an efficiency curve; empty takes usual
-            values.
-        watts: the power that it may draw; 0: not known.
-        host: what launches its kernels: x86 or grace.
-        multiprocessors: that share the tiles of a product: NVIDIA's SMs, AMD's compute units.
-        exponentials: that it computes, 10^12 a second, of which attention needs one a score; 0: not
-            known.
-        source: where the numbers are from.
+        name: its name in the library.
+        memory_gib: memory in GiB.
+        hbm_gb_per_s: bandwidth of the memory in GB/s.
+        tflops: peaks in TFLOP/s.
+        host_gb_per_s: bandwidth to the host's memory in each direction, in GB/s.
+        family: family of chips that share an efficiency curve; empty takes default values.
+        watts: power limit in watts; 0: not known.
+        host: kind of the CPU that launches kernels: x86 or grace.
+        multiprocessors: number of NVIDIA's SMs or AMD's compute units.
+        exponentials: exponentials computed per second, in 10^12; attention needs one for each
+            score; 0: not known.
+        source: the source of the numbers.
     """
 
     name: str
@@ -99,14 +97,14 @@ class Gpu:
 
     @property
     def sixteen(self) -> str:
-        """The 16-bit format that it computes with: bf16, or fp16 where it has no bf16."""
+        """The 16-bit format of the GPU's matrix units: bf16, or fp16 if it has no bf16."""
         return "bf16" if self.tflops.bf16 else "fp16"
 
     def peak(self, precision: str) -> float:
-        """Return the peak in FLOP/s for a precision of training.
+        """Return the peak in FLOP/s for a training precision.
 
         Raises:
-            InputError: the GPU does not compute in it.
+            InputError: the GPU has no units for the precision.
         """
         value: float = getattr(self.tflops, UNITS[precision]) * 1e12
         if not value:
@@ -117,9 +115,7 @@ class Gpu:
 
 
 class Factors(NamedTuple):
-    """A number for each kind of op; B is a full backward, which need not take as long as its
-    halves.
-    """
+    """A number for each of F, I, W and B; a full backward B need not take as long as I and W."""
 
     f: float = 1.0
     i: float = 1.0
@@ -133,17 +129,17 @@ NOTHING = Factors._make([0.0] * 4)
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured op times of a profile, over the efficiency curve's.
+    """Ratios of a profile's measured op times to the efficiency curve's.
 
     Attributes:
-        name: of the profile.
-        layer: of dense layers.
-        embedding: of the embedding.
-        head: of the output and the loss.
+        name: name of the profile.
+        layer: ratios for dense layers.
+        embedding: ratios for the embedding.
+        head: ratios for the output and the loss.
         fixed: seconds of an op of a stage in addition to its layers.
-        stages: of whole stages, one for each or one for all; empty where layers were measured.
-        taken: what is taken from the profile, in words.
-        left: what is not.
+        stages: ratios for whole stages, one for each or one for all; empty if layers were measured.
+        taken: the times that the profile corrects, in words.
+        left: the times that it does not correct, in words.
     """
 
     name: str
@@ -157,7 +153,7 @@ class Measured:
 
 
 class Kind(NamedTuple):
-    """Nodes of one kind in a mixed cluster, as a machine, and the number of their GPUs."""
+    """The nodes of one kind in a mixed cluster, as a machine, and their number of GPUs."""
 
     machine: Machine
     gpus: int
@@ -168,12 +164,11 @@ class Machine:
     """A cluster and its GPUs.
 
     Attributes:
-        name: as the library calls it, or the file.
-        gpu: its GPU.
-        cluster: how GPUs are joined.
-        measured: op times of a profile that count instead of the efficiency curve, or None.
-        kinds: of nodes, where there are several, in the order of ranks; ``gpu`` is then that of
-            most peak in all.
+        name: its name in the library, or its file.
+        gpu: its GPU; in a mixed cluster that of the nodes with the highest peak in sum.
+        cluster: the links between GPUs.
+        measured: corrections by a profile's measured op times, or None.
+        kinds: the kinds of nodes of a mixed cluster in the order of ranks, or empty.
     """
 
     name: str
@@ -184,9 +179,7 @@ class Machine:
 
     @property
     def gpus(self) -> int:
-        """GPUs in all, where there are several kinds of nodes or one node; else 0, for any
-        number.
-        """
+        """Number of GPUs of a mixed cluster or of a single node; 0 if a plan may use any number."""
         if self.cluster.single_node:
             return self.per_node
         return sum(kind.gpus for kind in self.kinds)
@@ -197,7 +190,7 @@ class Machine:
 
     @property
     def title(self) -> str:
-        """The GPU, or how many of each."""
+        """Name of the GPU; in a mixed cluster the number and name of each kind."""
         return (
             " + ".join(f"{kind.gpus:,} x {kind.machine.gpu.name}" for kind in self.kinds)
             or self.gpu.name
@@ -209,11 +202,10 @@ class Machine:
         return replace(self, kinds=self.kinds[::-1])
 
     def peak(self, precision: str) -> float:
-        """Return the peak in FLOP/s for a precision of training, of several kinds of nodes the
-        mean.
+        """Return the peak of a GPU in FLOP/s for a training precision; the mean of mixed GPUs.
 
         Raises:
-            InputError: a GPU does not compute in it.
+            InputError: a GPU has no units for the precision.
         """
         if not self.kinds:
             return self.gpu.peak(precision)
@@ -221,7 +213,7 @@ class Machine:
 
     @property
     def per_node(self) -> int:
-        """GPUs that NVLink or its like joins; of several kinds of nodes the most."""
+        """GPUs of a node; of several kinds of nodes, those of the largest."""
         return max(
             [kind.machine.per_node for kind in self.kinds] or [self.cluster.devices_per_node]
         )
@@ -253,17 +245,15 @@ class Machine:
         return min(self.cluster.between_gb_per_s, 1e6) * 1e9
 
     def crowding(self, nodes: float, step: int, leaving: float | None = None) -> float:
-        """Return how many times as long traffic of a group takes as its switches have fewer links
-        up than down.
+        """Return the factor by which oversubscribed switches slow a group's traffic.
 
-        A ring leaves a switch once for all of its members there; traffic to any other node leaves
-        by their share.
+        A ring leaves a switch once for all of the group's nodes below it. Of an all-to-all, the
+        share to nodes below other switches leaves.
 
         Args:
-            nodes: of the group.
-            step: from one of its nodes to the next.
-            leaving: share of the traffic that leaves a switch, by the group's nodes below one; of a
-                ring without it.
+            nodes: nodes of the group.
+            step: distance from one node of the group to the next, in nodes.
+            leaving: share of an all-to-all's traffic that may leave a switch; None for a ring.
         """
         shared = self.cluster.shared
         if not shared.nodes_per_switch or nodes * step <= shared.nodes_per_switch:
@@ -277,26 +267,26 @@ class Machine:
         return max(1.0, shared.oversubscription * share)
 
     def latency(self, crosses_nodes: bool) -> float:
-        """Return the seconds of a message that its bytes do not account for."""
+        """Return the latency of a message in seconds, within a node or between nodes."""
         link = (self.cluster.inter or self.cluster.intra) if crosses_nodes else self.cluster.intra
         return link.alpha_us * 1e-6
 
 
 def gpus() -> Mapping[str, Path]:
-    """List the GPUs of the library: names and files."""
+    """Return the files of the library's GPUs, by name."""
     return toml.list_installed(LIBRARY / "gpus")
 
 
 def machines() -> Mapping[str, Path]:
-    """List the clusters of the library: names and files."""
+    """Return the files of the library's clusters, by name."""
     return toml.list_installed(LIBRARY / "clusters")
 
 
 def read_gpu(spec: str) -> Gpu:
-    """Read a GPU: a name of the library or a TOML file.
+    """Read a GPU by a name of the library or from a TOML file.
 
     Raises:
-        InputError: no such name or file, or one that describes no GPU.
+        InputError: there is no such name or file, or the file does not describe a GPU.
     """
     known = gpus()
     if spec.lower() in known:
@@ -307,12 +297,13 @@ def read_gpu(spec: str) -> Gpu:
 
 
 def read_cluster(spec: str) -> Cluster:
-    """Read how devices are joined: a name of the library, words such as ``h100x8,nvlink4,ib-400``,
-    or a cluster file.
+    """Read a cluster's links by a name of the library, in words, or from a cluster file.
+
+    Words are such as ``h100x8,nvlink4,ib-400``.
 
     Raises:
-        InputError: no such name or file, or one that describes no cluster; or words that are not
-            understood.
+        InputError: there is no such name or file, the file does not describe a cluster, or a word
+            is not known.
     """
     if _is_words(spec):
         return _cluster_of_words(spec)
@@ -325,12 +316,13 @@ def read_cluster(spec: str) -> Cluster:
 
 
 def read_machine(spec: str) -> Machine:
-    """Read a cluster whose GPU is named: a name of the library, words, or a cluster file with ``gpu
-    = "h100"``.
+    """Read a cluster and its GPU by a name of the library, in words, or from a cluster file.
+
+    A cluster file names its GPU, as in ``gpu = "h100"``.
 
     Raises:
-        InputError: no such name or file, one that describes no cluster, or one that does not name
-            its GPU.
+        InputError: there is no such name or file, the file does not describe a cluster, or it does
+            not name its GPU.
     """
     known = machines()
     if spec.lower() not in known and not spec.endswith(".toml") and not _is_words(spec):
@@ -356,7 +348,7 @@ def read_machine(spec: str) -> Machine:
         )
     if not cluster.gpu:
         raise InputError(
-            f"'{spec}' does not say which GPU its devices are",
+            f"'{spec}' does not name its GPU",
             f'gpu = "h100"; one of {", ".join(gpus())}',
         )
     return Machine(title, _gpu_of(spec, cluster.gpu), cluster)
@@ -367,26 +359,27 @@ def _gpu_of(spec: str, name: str) -> Gpu:
 
 
 def _kind(spec: str, cluster: Cluster, nodes: Nodes) -> Kind:
-    """Make a machine of the nodes of one kind."""
-    gpu, own = (
-        _gpu_of(spec, nodes.gpu),
-        {name: getattr(nodes, name) for name in ("intra", "inter", "shared")},
-    )
-    links: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
-    links |= {"devices_per_node": nodes.devices_per_node or cluster.devices_per_node}
-    alone = replace(cluster, gpu=nodes.gpu, nodes=(), **links)
+    """Return the nodes of one kind as a machine, and their number of GPUs."""
+    gpu = _gpu_of(spec, nodes.gpu)
+    fields: dict[str, Any] = {
+        name: value
+        for name in ("intra", "inter", "shared")
+        if (value := getattr(nodes, name)) is not None
+    }
+    fields["devices_per_node"] = nodes.devices_per_node or cluster.devices_per_node
+    one_kind = replace(cluster, gpu=nodes.gpu, nodes=(), **fields)
     gpu = replace(gpu, memory_gib=nodes.memory_gib or gpu.memory_gib)
-    return Kind(Machine(spec, gpu, alone), nodes.count * alone.devices_per_node)
+    return Kind(Machine(spec, gpu, one_kind), nodes.count * one_kind.devices_per_node)
 
 
 ONE_KIND = "h100x8,nvlink4,ib-400"
 COUNTED = re.compile(r"(?:([1-9][0-9]{0,4})x)?([a-z][a-z0-9.-]*?)(?:x([1-9][0-9]{0,4}))?")
-WITHIN = ("nvlink", "xgmi", "pcie")  # links of these kinds join the GPUs of a node, others nodes
+WITHIN = ("nvlink", "xgmi", "pcie")  # links inside a node; all other links are between nodes
 LINKS = (*WITHIN, "slingshot", "ib-", "roce-", "ethernet-")
 
 
-class _Part(NamedTuple):
-    """One of the words of a cluster: a name and its number, None where there is none."""
+class _Word(NamedTuple):
+    """One word of a cluster's description: its text, the name in it, and the number or None."""
 
     text: str
     name: str
@@ -394,33 +387,33 @@ class _Part(NamedTuple):
 
 
 def _is_words(spec: str) -> bool:
-    """Return whether a cluster is described in words, not by a name of the library or a file."""
+    """Return whether a cluster is given in words, not by a name of the library or a file."""
     if spec.endswith(".toml") or spec.lower() in machines():
         return False
-    return "," in spec or _part_of(spec.lower()).name in gpus()
+    return "," in spec or _word_of(spec.lower()).name in gpus()
 
 
-def _part_of(text: str) -> _Part:
+def _word_of(text: str) -> _Word:
     match = COUNTED.fullmatch(text)
     if match is None or (match[1] and match[3]):
-        return _Part(text, text, None)
+        return _Word(text, text, None)
     count = match[1] or match[3]
-    return _Part(text, match[2], int(count) if count else None)
+    return _Word(text, match[2], int(count) if count else None)
 
 
 def _cluster_of_words(spec: str) -> Cluster:
-    """Make a cluster of words in any order: GPUs of a node, their link, and the cards between
-    nodes.
+    """Return the cluster that words describe, such as ``a100-80gbx8,nvlink3,ib-200``.
 
-    ``a100-80gbx8,nvlink3,ib-200``: without their number there is a card for each GPU, or one for a
-    node where it is Ethernet. Without cards there is one node; a node of one GPU needs no link.
+    The words, in any order, are the GPUs of a node, their link, and the network cards of a node. A
+    card without a number means one card per GPU, or one per node for Ethernet. Without a card the
+    cluster is a single node. A node of one GPU needs no link.
 
     Raises:
-        InputError: a word that is not one of these, one that is missing or twice there.
+        InputError: a word is not known, is missing, or occurs twice.
     """
-    parts = [_part_of(text) for text in spec.lower().replace(" ", "").split(",")]
-    node = _gpus_of_node(spec, [part for part in parts if part.name not in NAMED])
-    within, between = _links_of(spec, node, [part for part in parts if part.name in NAMED])
+    words = [_word_of(text) for text in spec.lower().replace(" ", "").split(",")]
+    node = _gpus_of_node(spec, [word for word in words if word.name not in NAMED])
+    within, between = _links_of(spec, node, [word for word in words if word.name in NAMED])
     count = node.number or 1
     inner = Link(link=within.name) if within else Link()
     if between is None:
@@ -430,21 +423,23 @@ def _cluster_of_words(spec: str) -> Cluster:
     return Cluster(count, inner, inter=Link(link=between.name), shared=shared, gpu=node.name)
 
 
-def _gpus_of_node(spec: str, parts: list[_Part]) -> _Part:
-    """Find the word for the GPUs of a node among the words that do not name links (InputError:
-    there is not one).
+def _gpus_of_node(spec: str, words: list[_Word]) -> _Word:
+    """Return the word for a node's GPUs, among words that name no link.
+
+    Raises:
+        InputError: there is no such word, or several.
     """
-    found = [part for part in parts if part.name in gpus()]
-    counted = [part for part in parts if part.number and not part.name.startswith(LINKS)]
+    found = [word for word in words if word.name in gpus()]
+    counted = [word for word in words if word.number and not word.name.startswith(LINKS)]
     if len(found) > 1 or len(counted) > 1 or "+" in spec:
-        what = f"{quote(spec)} are several kinds of nodes, and words are for one kind"
         raise InputError(
-            what, f"a cluster file with a table [[nodes]] for each kind, or one kind: {ONE_KIND}"
+            f"{quote(spec)} are several kinds of nodes, and words describe one kind",
+            f"a cluster file with a table [[nodes]] for each kind, or one kind: {ONE_KIND}",
         )
-    if len(found) == 1 and len(parts) > 1:
-        other = next(part for part in parts if part not in found)
+    if len(found) == 1 and len(words) > 1:
+        other = next(word for word in words if word not in found)
         raise InputError(
-            f"{quote(spec)} has a link of no known name, {quote(other.text)}",
+            f"not a link: {quote(other.text)} in {quote(spec)}",
             f"one of {', '.join(NAMED)}",
         )
     if not found and len(counted) == 1:
@@ -456,24 +451,28 @@ def _gpus_of_node(spec: str, parts: list[_Part]) -> _Part:
         )
         raise InputError(f"not a cluster in words: {quote(spec)}", hint)
     if found[0].number is None:
-        what = f"{quote(spec)} does not say how many GPUs a node has"
-        raise InputError(what, spec.lower().replace(found[0].text, f"{found[0].text}x8", 1))
+        raise InputError(
+            f"{quote(spec)} lacks the number of GPUs in a node",
+            spec.lower().replace(found[0].text, f"{found[0].text}x8", 1),
+        )
     return found[0]
 
 
-def _links_of(spec: str, node: _Part, links: list[_Part]) -> tuple[_Part | None, _Part | None]:
-    """Find the links within a node and between nodes (InputError: one is missing, or there are too
-    many).
+def _links_of(spec: str, node: _Word, links: list[_Word]) -> tuple[_Word | None, _Word | None]:
+    """Return the words for the links within a node and between nodes, None for no such link.
+
+    Raises:
+        InputError: a needed link is missing, or there are too many.
     """
     kinds = [link.name.startswith(WITHIN) for link in links]
     if len(links) > 2:
-        what = (
-            f"{quote(spec)} names {len(links)} links, where one is within a node and one "
-            f"between nodes"
+        raise InputError(
+            f"{quote(spec)} names {len(links)} links; there can be one within a node and one "
+            f"between nodes",
+            ONE_KIND,
         )
-        raise InputError(what, ONE_KIND)
-    within: _Part | None = None
-    between: _Part | None = None
+    within: _Word | None = None
+    between: _Word | None = None
     if len(links) == 2:
         within, between = links if kinds != [False, True] else links[::-1]
     elif links and kinds[0]:
@@ -481,23 +480,25 @@ def _links_of(spec: str, node: _Part, links: list[_Part]) -> tuple[_Part | None,
     elif links:
         between = links[0]
     if within is None and (node.number or 1) > 1:
-        what = f"{quote(spec)} names no link within a node"
         rest = f",{between.text}" if between else ""
-        raise InputError(what, f"{node.text},nvlink4{rest}; names: ppsim list --links")
-    if within and within.number:
-        what = (
-            f"{quote(spec)} gives {quote(within.name)} a number, which cards between nodes have "
-            f"alone"
+        raise InputError(
+            f"{quote(spec)} names no link within a node",
+            f"{node.text},nvlink4{rest}; names: ppsim list --links",
         )
-        raise InputError(what, spec.lower().replace(within.text, within.name, 1))
+    if within and within.number:
+        raise InputError(
+            f"{quote(spec)} gives {quote(within.name)} a number; only cards between nodes have one",
+            spec.lower().replace(within.text, within.name, 1),
+        )
     return within, between
 
 
-def _unknown_error(what: str, spec: str, known: Mapping[str, Path]) -> InputError:
+def _unknown_error(noun: str, spec: str, known: Mapping[str, Path]) -> InputError:
     guess = guess_of(spec.lower(), known)
-    own = "or a .toml file"
-    if what == "GPU":
-        own = "or your own in a file, which a cluster file names (ppsim plan --help shows both)"
+    file_hint = "or a .toml file"
+    if noun == "GPU":
+        file_hint = "or a file of your own GPU, named in a cluster file (see ppsim plan --help)"
     return InputError(
-        f"no {what} {quote(spec)} in the library.{guess}", f"one of {', '.join(known)}, {own}"
+        f"no {noun} {quote(spec)} in the library.{guess}",
+        f"one of {', '.join(known)}, {file_hint}",
     )

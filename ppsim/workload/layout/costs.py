@@ -1,4 +1,4 @@
-"""The costs of stages from the layers they hold and the time of each kind of layer."""
+"""Costs of stages from their layers and the time of each kind of layer."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ class LayerTimes:
     """Forward times of the kinds of layers.
 
     Attributes:
-        layer: of a transformer layer, or one for each in model order.
-        embedding: of the embedding.
-        head: of a loss letter: the output matrix and the loss. A split loss takes this time for
-            each of its letters.
-        mtp: of an MTP layer, or None: as long as a transformer layer (their mean).
-        b_over_f: how many times as long as its forward a full backward is; I and W take half of it
-            each.
+        layer: time of a transformer layer, or one time for each layer in model order.
+        embedding: time of the embedding.
+        head: time of output matrix and loss. A split loss takes this time for each of its letters.
+        mtp: time of an MTP layer; None: the mean time of a transformer layer.
+        b_over_f: time of a full backward over that of its forward; I and W take half of it each.
     """
 
     layer: float | Sequence[float] = 1.0
@@ -56,13 +54,13 @@ class LayerTimes:
         """Return the forward time of each transformer layer in model order, shape (layers,).
 
         Raises:
-            InputError: the times are of another number of layers.
+            InputError: there are neither one nor ``n_layers`` times.
         """
         times = np.atleast_1d(np.asarray(self.layer, np.float64))
         if len(times) not in (1, n_layers):
             raise InputError(
                 f"--t-layer has {len(times)} times for {n_layers} layers",
-                f"one time, or {n_layers}, one for each",
+                f"one time, or {n_layers} times, one for each layer",
             )
         return np.broadcast_to(times, n_layers)
 
@@ -73,14 +71,17 @@ class LayerTimes:
 
 
 def stage_forwards(layout: Layout, times: LayerTimes) -> Floats:
-    """Sum the forward time of each stage's layers, shape (stages,); zero where a stage is empty."""
-    of_layers, held = times.forward_times(layout.n_layers), np.array(layout.layers)
+    """Return the forward time of each stage, shape (stages,); zero for an empty stage."""
+    of_layers, layer_counts = times.forward_times(layout.n_layers), np.array(layout.layers)
     if np.ndim(times.layer) == 0:
-        layers = held * np.max(times.layer)
+        layers = layer_counts * np.max(times.layer)
     else:
-        ends = np.cumsum(held)
+        ends = np.cumsum(layer_counts)
         layers = np.array(
-            [of_layers[end - count : end].sum() for end, count in zip(ends, held, strict=True)]
+            [
+                of_layers[end - count : end].sum()
+                for end, count in zip(ends, layer_counts, strict=True)
+            ]
         )
     counts = {
         letter: np.array([stage.count(letter) for stage in layout.content])
@@ -97,10 +98,10 @@ def stage_forwards(layout: Layout, times: LayerTimes) -> Floats:
 def layout_costs(
     layout: Layout, times: LayerTimes, comm: float = 0.0, unit: str = "t_layer"
 ) -> Costs:
-    """Make the costs of a layout's stages: forwards as their layers take, backwards in proportion.
+    """Return the costs of a layout's stages: forwards from layer times, backwards in proportion.
 
     Raises:
-        InputError: ``comm`` is not a time, or the number of layers differs from that of times.
+        InputError: ``comm`` is not a time, or ``times`` are of another number of layers.
     """
     if not 0 <= comm <= LONGEST:
         raise InputError(f"comm must be zero or more, finite and at most {LONGEST:g}, got {comm:g}")

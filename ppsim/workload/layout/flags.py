@@ -1,6 +1,4 @@
-"""Megatron's flags for the split of layers: from flags to a layout, and back where they can say
-it.
-"""
+"""Megatron's flags for the split of layers: from flags to a layout, and from a layout to flags."""
 
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ class Flags:
         num_layers: ``--num-layers``.
         devices: ``--pipeline-model-parallel-size``.
         chunks: ``--num-virtual-stages-per-pipeline-rank``.
-        first: ``--decoder-first-pipeline-num-layers``, of all chunks of the first device, or None.
-        last: ``--decoder-last-pipeline-num-layers``, of all chunks of the last device, or None.
-        account_embedding: ``--account-for-embedding-in-pipeline-split``: the embedding takes the
-            place of a layer.
-        account_loss: ``--account-for-loss-in-pipeline-split``: the loss takes the place of a layer.
+        first: ``--decoder-first-pipeline-num-layers``: layers of the first device, or None.
+        last: ``--decoder-last-pipeline-num-layers``: layers of the last device, or None.
+        account_embedding: ``--account-for-embedding-in-pipeline-split``: the embedding counts as a
+            layer.
+        account_loss: ``--account-for-loss-in-pipeline-split``: the loss counts as a layer.
         mtp: ``--mtp-num-layers``.
     """
 
@@ -50,13 +48,13 @@ class Flags:
 
 
 def layout_from(flags: Flags) -> Layout:
-    """Split layers as Megatron does with these flags.
+    """Return the layout that Megatron makes of these flags.
 
-    A device's layers are shared evenly by its chunks; all first chunks come before all second
-    chunks.
+    A device's layers are divided evenly over its chunks; all first chunks precede all second ones.
 
     Raises:
-        InputError: flags that Megatron refuses, with the rule's name and numbers that work.
+        InputError: Megatron refuses the flags; the message names the rule, the hint numbers that
+            work.
     """
     for name, value in (
         ("num-layers", flags.num_layers),
@@ -67,13 +65,13 @@ def layout_from(flags: Flags) -> Layout:
             raise InputError(f"--{name} must be 1 or more, got {value}")
     if flags.devices * flags.chunks > MOST_STAGES:
         raise InputError(
-            f"these are {flags.devices * flags.chunks:,} stages", f"{MOST_STAGES:,} at most"
+            f"{flags.devices * flags.chunks:,} stages are too many", f"{MOST_STAGES:,} at most"
         )
     if flags.first is not None or flags.last is not None:
-        per_device = _around_middle(flags)
-        per_stage = [held // flags.chunks for _ in range(flags.chunks) for held in per_device]
+        per_device = _device_layers(flags)
+        per_stage = [layers // flags.chunks for _ in range(flags.chunks) for layers in per_device]
     else:
-        per_stage = _even_layers(flags)
+        per_stage = _even_stage_layers(flags)
     return build_layout(per_stage, flags.devices, flags.mtp)
 
 
@@ -81,8 +79,8 @@ MOST_STAGES, MOST_SUGGESTED = 1_000_000, 1_000
 FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
 
 
-def _around_middle(flags: Flags) -> list[int]:
-    """Layers of each device where the first or the last one states its own."""
+def _device_layers(flags: Flags) -> list[int]:
+    """Return the layers of each device where flags state those of the first or last device."""
     if flags.account_embedding or flags.account_loss:
         raise InputError(
             f"{FIRST} and {LAST} cannot be given with --account-for-...-in-pipeline-split (rule "
@@ -90,30 +88,30 @@ def _around_middle(flags: Flags) -> list[int]:
             "one of the two ways, or a layout string",
         )
     ends = [
-        (name, held)
-        for name, held in ((FIRST, flags.first), (LAST, flags.last))
-        if held is not None
+        (name, layers)
+        for name, layers in ((FIRST, flags.first), (LAST, flags.last))
+        if layers is not None
     ]
-    for name, held in ends:
-        if held < 1:
+    for name, layers in ends:
+        if layers < 1:
             raise InputError(
-                f"{name} must be larger than 0, got {held} (rule end-layers)",
+                f"{name} must be larger than 0, got {layers} (rule end-layers)",
                 f"{name} {flags.chunks}",
             )
-        if held % flags.chunks:
-            raise _not_divided(flags, name, held, flags.chunks, "chunks", "end-chunks")
-    middle, left = flags.devices - len(ends), flags.num_layers - sum(held for _, held in ends)
+        if layers % flags.chunks:
+            raise _division_error(flags, name, layers, flags.chunks, "chunks", "end-chunks")
+    end_layers = sum(layers for _, layers in ends)
+    middle, left = flags.devices - len(ends), flags.num_layers - end_layers
     if middle < 0 or left < 0 or (left and not middle):
-        held = sum(held for _, held in ends)
         raise InputError(
-            f"{held} of {flags.num_layers} layers are on the ends, with {max(middle, 0)} devices "
-            "between them (rule middle-layers)",
-            f"--num-layers {held + middle * flags.chunks}"
+            f"{end_layers} of {flags.num_layers} layers are on the end devices, with "
+            f"{max(middle, 0)} devices between them (rule middle-layers)",
+            f"--num-layers {end_layers + middle * flags.chunks}"
             if middle >= 0
             else "--devices 2, or one of the two flags",
         )
     if middle and left % middle:
-        raise _not_divided(
+        raise _division_error(
             flags,
             "the rest of --num-layers",
             left,
@@ -121,9 +119,9 @@ def _around_middle(flags: Flags) -> list[int]:
             "devices between the ends",
             "middle-devices",
         )
-    each = left // max(1, middle)  # none where the ends take all, as Megatron has it
+    each = left // max(1, middle)  # 0 where the ends hold all layers; Megatron accepts that
     if each % flags.chunks:
-        raise _not_divided(
+        raise _division_error(
             flags,
             "the layers of a device between the ends",
             each,
@@ -135,21 +133,20 @@ def _around_middle(flags: Flags) -> list[int]:
     return [*first, *[each] * middle, *([] if flags.last is None else [flags.last])]
 
 
-def _even_layers(flags: Flags) -> list[int]:
-    """Layers of each stage where all hold as many, the embedding and the loss counted as layers
-    where asked for.
+def _even_stage_layers(flags: Flags) -> list[int]:
+    """Return the layers of each stage in an even split.
+
+    Embedding and loss count as layers if the flags say so.
     """
-    counted, stages = (
-        flags.num_layers + flags.account_embedding + flags.account_loss,
-        flags.devices * flags.chunks,
-    )
-    what = "--num-layers" + (
-        " with embedding or loss counted" if counted > flags.num_layers else ""
-    )
+    stages = flags.devices * flags.chunks
+    counted = flags.num_layers + flags.account_embedding + flags.account_loss
+    noun = "--num-layers"
+    if counted > flags.num_layers:
+        noun += " with embedding or loss counted"
     if counted % flags.devices:
-        raise _not_divided(flags, what, counted, flags.devices, "devices", "even-devices")
+        raise _division_error(flags, noun, counted, flags.devices, "devices", "even-devices")
     if counted % stages:
-        raise _not_divided(
+        raise _division_error(
             flags,
             "the layers of a device",
             counted // flags.devices,
@@ -162,19 +159,21 @@ def _even_layers(flags: Flags) -> list[int]:
     per_stage[-1] -= flags.account_loss
     if min(per_stage) < 0:
         raise InputError(
-            "embedding and loss leave no room on the one stage (rule end-room)", "more --num-layers"
+            "embedding and loss count as more layers than the only stage has (rule end-room)",
+            "more --num-layers",
         )
     return per_stage
 
 
-def _not_divided(
-    flags: Flags, what: str, number: int, parts: int, of: str, rule: str
+def _division_error(
+    flags: Flags, noun: str, number: int, parts: int, part_noun: str, rule: str
 ) -> InputError:
+    """Return the error for a number of layers that does not divide, with numbers that do."""
     below, above = number // parts * parts, -(-number // parts) * parts
     near = f"{above}" if not below else f"{below} or {above}"
     layout = _split_unevenly(flags)
     return InputError(
-        f"{what}: {number} does not divide over {parts} {of} (rule {rule})",
+        f"{noun}: {number} does not divide over {parts} {part_noun} (rule {rule})",
         f"{near} there, or the layout '{layout}'"
         if layout
         else f"{near} there, or a layout string",
@@ -182,37 +181,39 @@ def _not_divided(
 
 
 def _split_unevenly(flags: Flags) -> Layout | None:
-    """Split layers as these flags ask but for the remainders, which go to the first stages; None
-    where none can.
+    """Return the layout nearest to these flags, or None where there is none.
+
+    Remainders of divisions go to the first stages.
     """
     P, V = flags.devices, flags.chunks
-    held: list[int | None] = [None] * (P * V)
+    stage_layers: list[int | None] = [None] * (P * V)
     for device, layers in ((0, flags.first), (P - 1, flags.last)):
         if layers is not None:
-            held[device::P] = [layers // V + (chunk < layers % V) for chunk in range(V)]
-    free = [stage for stage, layers in enumerate(held) if layers is None]
+            stage_layers[device::P] = [layers // V + (chunk < layers % V) for chunk in range(V)]
+    free = [stage for stage, layers in enumerate(stage_layers) if layers is None]
     left = (
         flags.num_layers
         + flags.account_embedding
         + flags.account_loss
-        - sum(n for n in held if n is not None)
+        - sum(n for n in stage_layers if n is not None)
     )
     if left < 0 or not free or P * V > MOST_SUGGESTED:
         return None
     each, more = divmod(left, len(free))
     for place, stage in enumerate(free):
-        held[stage] = each + (place < more)
-    per_stage = [n or 0 for n in held]
+        stage_layers[stage] = each + (place < more)
+    per_stage = [n or 0 for n in stage_layers]
     per_stage[0] -= flags.account_embedding
     per_stage[-1] -= flags.account_loss
     return None if min(per_stage) < 0 else build_layout(per_stage, P, flags.mtp)
 
 
 def flags_of(layout: Layout) -> str:
-    """Write the flags that make Megatron split layers this way, with the layout string where no
-    others can.
+    """Return the flags by which Megatron makes this layout.
+
+    ``--pipeline-model-parallel-layout`` is among them only if no shorter flags make it.
     """
-    for flags in _candidates(layout):
+    for flags in _candidate_flags(layout):
         try:
             if layout_from(flags) == layout:
                 return str(flags)
@@ -226,8 +227,8 @@ def flags_of(layout: Layout) -> str:
     return " ".join([*words, f"--pipeline-model-parallel-layout '{layout}'"])
 
 
-def _candidates(layout: Layout) -> list[Flags]:
-    """The flags that may say it, the shortest first."""
+def _candidate_flags(layout: Layout) -> list[Flags]:
+    """Return flags without a layout string that may make this layout, the shortest first."""
     plain = (layout.n_layers, layout.n_devices, layout.n_chunks)
     sums = [sum(layout.layers[device :: layout.n_devices]) for device in range(layout.n_devices)]
     found = [Flags(*plain, mtp=layout.n_mtp)]

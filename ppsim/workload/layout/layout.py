@@ -1,6 +1,4 @@
-"""The layout: which layers each stage holds, in model order, and the rules by which Megatron
-refuses one.
-"""
+"""The layout: the layers of each stage in model order, and Megatron's rules for them."""
 
 from __future__ import annotations
 
@@ -15,7 +13,8 @@ from ppsim.workload.layout.text import LETTERS, format_content, parse_content
 EMBEDDING, LAYER, MTP, LOSS = tuple(LETTERS)
 Content = tuple[str, ...]
 COUNTED = {LAYER: ("transformer layers (t)", "layer-count"), MTP: ("MTP layers (m)", "mtp-count")}
-MOST_STAGES, SHOWN = 1_000, 200  # for which a hint is searched; characters of a layout in a message
+MOST_STAGES = 1_000  # largest number of stages for which a hint is searched
+SHOWN = 200  # characters of a layout in a message
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,10 @@ class Rule:
     """One constraint of layouts.
 
     Attributes:
-        name: how messages call it.
-        text: the sentence a user reads.
-        holds: whether the content of stages on a number of devices keeps it.
-        repair: changes the content so that it does, as little as possible.
+        name: its name in messages.
+        text: the constraint as a sentence.
+        holds: tells whether the content of stages on a number of devices satisfies it.
+        repair: returns similar content that satisfies it.
     """
 
     name: str
@@ -37,11 +36,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Layout:
-    """The layers of each stage; read one from text with :func:`read_layout`.
+    """The layers of each stage; :func:`read_layout` reads a layout from text.
 
-    A layout string lists the stages in model order. Of P devices, Megatron puts the i-th on device
-    i mod P (all first chunks, then all second chunks), a V placement on i and then back again: the
-    string is the same.
+    A layout string lists the stages in model order, whatever the placement: Megatron puts stage i
+    on device i mod P (all first chunks, then all second chunks), a V placement puts stages on the
+    devices in order and then in reverse.
 
     Attributes:
         content: the letters of each stage in model order: E embedding, t transformer layer, m MTP
@@ -70,12 +69,12 @@ class Layout:
 
     @property
     def n_layers(self) -> int:
-        """Transformer layers in all, without MTP layers."""
+        """Number of transformer layers, without MTP layers."""
         return sum(self.layers)
 
     @property
     def n_mtp(self) -> int:
-        """MTP layers in all."""
+        """Number of MTP layers."""
         return sum(stage.count(MTP) for stage in self.content)
 
     @cached_property
@@ -85,20 +84,20 @@ class Layout:
 
     @property
     def empty(self) -> list[int]:
-        """Stages that hold nothing."""
-        return [stage for stage, held in enumerate(self.content) if not held]
+        """Stages without any layer, embedding or loss."""
+        return [stage for stage, letters in enumerate(self.content) if not letters]
 
 
 def read_layout(
     text: str, devices: int | None = None, layers: int | None = None, mtp: int | None = None
 ) -> Layout:
-    """Read a layout string; without ``devices`` each stage is on a device of its own.
+    """Read a layout string.
 
     Args:
-        text: such as ``Et*3|(tt|)*29,m|L``.
-        devices: pipeline devices, P.
-        layers: transformer layers that the model has, if known.
-        mtp: MTP layers that the model has, if known.
+        text: the string, such as ``Et*3|(tt|)*29,m|L``.
+        devices: pipeline devices, P; None: one for each stage.
+        layers: transformer layers of the model, if known.
+        mtp: MTP layers of the model, if known.
 
     Raises:
         InputError: the text is not a layout, or Megatron refuses it; the message names the rule.
@@ -108,27 +107,28 @@ def read_layout(
     counts = {letter: count for letter, count in ((LAYER, layers), (MTP, mtp)) if count is not None}
     _refuse_broken(content, devices, counts)
     for letter, wanted in counts.items():
-        held = _count(content, letter)
-        if held != wanted:
-            what, rule = COUNTED[letter]
+        count = _count(content, letter)
+        if count != wanted:
+            noun, rule = COUNTED[letter]
             shown = shorten(format_content(content), SHOWN)
             raise InputError(
-                f"layout '{shown}' holds {held} {what}, and the model has {wanted} (rule {rule})",
+                f"layout '{shown}' has {count} {noun}, and the model has {wanted} (rule {rule})",
                 _suggest(content, devices, counts),
             )
     return Layout(content, devices)
 
 
 def build_layout(layers: list[int], devices: int, mtp: int = 0) -> Layout:
-    """Build the layout with these transformer layers per stage: embedding first, MTP layers and
-    loss last.
+    """Return the layout with these transformer layers per stage.
+
+    The embedding is on the first stage; MTP layers and the loss are on the last.
 
     Raises:
-        InputError: a negative number, or stages that do not divide over the devices.
+        InputError: a number is negative, or the stages do not divide over the devices.
     """
     if not layers or min(layers) < 0 or mtp < 0:
         raise InputError(
-            "layers per stage must be 0 or more, and one number for each stage", "such as 3,4,4,3"
+            "layers per stage must be 0 or more, with one number for each stage", "e.g. 3,4,4,3"
         )
     content = [LAYER * count for count in layers]
     content[0] = EMBEDDING + content[0]
@@ -137,9 +137,7 @@ def build_layout(layers: list[int], devices: int, mtp: int = 0) -> Layout:
 
 
 def nearest_layout(text: str, devices: int, stages: int) -> str:
-    """Write the layout with that number of stages nearest to a text, as a hint; empty where none
-    was found.
-    """
+    """Return a hint with the nearest layout of that many stages, or '' if none was found."""
     content = parse_content(text)
     return (
         ""
@@ -153,22 +151,19 @@ def _count(content: Content, letter: str) -> int:
 
 
 def _refuse_broken(content: Content, devices: int, counts: Mapping[str, int]) -> None:
-    """Refuse content that breaks a rule, with the nearest that keeps all and has the counts of
-    letters given.
+    """Refuse content that breaks a rule (InputError); the hint satisfies all rules and counts.
+
+    ``counts`` are the numbers of letters that the hint must have.
     """
     for rule in RULES:
         if not rule.holds(content, devices):
-            shown, hint = (
-                shorten(format_content(content), SHOWN),
-                _suggest(content, devices, counts),
-            )
+            shown = shorten(format_content(content), SHOWN)
+            hint = _suggest(content, devices, counts)
             raise InputError(f"layout '{shown}' is refused: {rule.text} (rule {rule.name})", hint)
 
 
 def _suggest(content: Content, devices: int, counts: Mapping[str, int]) -> str:
-    """Write the nearest layout that keeps all rules and counts, as a hint; empty where none was
-    found.
-    """
+    """Return a hint with the nearest layout of all rules and counts, or '' if none was found."""
     if devices < 1:
         return "--devices 1 or more"
     if max(devices, len(content)) > MOST_STAGES:
@@ -185,8 +180,9 @@ def _suggest(content: Content, devices: int, counts: Mapping[str, int]) -> str:
 
 
 def _set_count(content: Content, letter: str, wanted: int) -> Content:
-    """Add the letter to the stages that have fewest of it, or take it from the stages that have
-    most.
+    """Return the content with ``wanted`` of a letter in all.
+
+    It is removed from the stages that have most of it, or added to those that have fewest.
     """
     stages = list(content)
     if not 0 <= wanted <= MOST_STAGES:
@@ -194,10 +190,10 @@ def _set_count(content: Content, letter: str, wanted: int) -> Content:
     while _count(tuple(stages), letter) > wanted:
         most = max(range(len(stages)), key=lambda s: (stages[s].count(letter), s))
         stages[most] = stages[most].replace(letter, "", 1)
-    while (held := _count(tuple(stages), letter)) < wanted:
-        having = [s for s in range(len(stages)) if letter in stages[s]] or range(len(stages))
+    while (count := _count(tuple(stages), letter)) < wanted:
+        with_letter = [s for s in range(len(stages)) if letter in stages[s]]
         least = (
-            min(having, key=lambda s: (stages[s].count(letter), s))
+            min(with_letter or range(len(stages)), key=lambda s: (stages[s].count(letter), s))
             if letter == LAYER
             else len(stages) - 1
         )
@@ -206,7 +202,7 @@ def _set_count(content: Content, letter: str, wanted: int) -> Content:
             if letter == MTP
             else stages[least].find(EMBEDDING) + 1
         )
-        more = wanted - held if letter == MTP else 1
+        more = wanted - count if letter == MTP else 1
         stages[least] = stages[least][:at] + letter * more + stages[least][at:]
     return tuple(stages)
 
@@ -216,25 +212,26 @@ def _divides(content: Content, devices: int) -> bool:
 
 
 def _round_stages(content: Content, devices: int) -> Content:
-    """Change the number of stages to the nearest that divides over the devices."""
+    """Return the content on the nearest number of stages that divides over the devices."""
     more = -len(content) % devices
     fewer = devices - more if len(content) > devices else devices
     return _restack(content, len(content) + more if more <= fewer else len(content) - fewer)
 
 
 def _restack(content: Content, stages: int) -> Content:
-    """Halve the stages with most layers, or join the neighbours with fewest, until there are
-    ``stages``.
+    """Return the content on a number of stages.
+
+    The largest stages are halved, or the smallest neighbours joined.
     """
-    held = list(content)
-    while len(held) < stages:
-        largest = max(range(len(held)), key=lambda s: len(held[s]))
-        half = (len(held[largest]) + 1) // 2
-        held[largest : largest + 1] = [held[largest][:half], held[largest][half:]]
-    while len(held) > stages:
-        first = min(range(len(held) - 1), key=lambda s: len(held[s]) + len(held[s + 1]))
-        held[first : first + 2] = [held[first] + held[first + 1]]
-    return tuple(held)
+    result = list(content)
+    while len(result) < stages:
+        largest = max(range(len(result)), key=lambda s: len(result[s]))
+        half = (len(result[largest]) + 1) // 2
+        result[largest : largest + 1] = [result[largest][:half], result[largest][half:]]
+    while len(result) > stages:
+        first = min(range(len(result) - 1), key=lambda s: len(result[s]) + len(result[s + 1]))
+        result[first : first + 2] = [result[first] + result[first + 1]]
+    return tuple(result)
 
 
 def _one_embedding(content: Content, devices: int) -> Content:
@@ -243,25 +240,27 @@ def _one_embedding(content: Content, devices: int) -> Content:
 
 
 def _loss_at_end(content: Content, devices: int) -> Content:
-    """Move the losses of stages before the last layer to the last stage, after its layers."""
+    """Return the content with one loss, at the end of the last stage."""
     stages = [stage.replace(LOSS, "") for stage in content]
     return (*stages[:-1], stages[-1] + LOSS)
 
 
-def _slots_hold(content: Content, devices: int) -> bool:
+def _has_right_losses(content: Content, devices: int) -> bool:
     return _count(content, LOSS) in (1, 1 + _count(content, MTP))
 
 
-def _share_slots(content: Content, devices: int) -> Content:
-    """Give the stages with a loss 1 + MTP slots in all, evenly; one slot in all where there are
-    more stages.
+def _divide_losses(content: Content, devices: int) -> Content:
+    """Return the content with 1 + MTP losses, divided evenly over the stages that have one.
+
+    There is one loss in all if a single stage, or more than 1 + MTP stages, had one.
     """
-    where, slots = [s for s, stage in enumerate(content) if LOSS in stage], 1 + _count(content, MTP)
-    if len(where) < 2 or len(where) > slots:
+    with_loss = [s for s, stage in enumerate(content) if LOSS in stage]
+    losses = 1 + _count(content, MTP)
+    if len(with_loss) < 2 or len(with_loss) > losses:
         return _loss_at_end(content, devices)
     stages = list(content)
-    for i, s in enumerate(where):
-        share = slots * (i + 1) // len(where) - slots * i // len(where)
+    for i, s in enumerate(with_loss):
+        share = losses * (i + 1) // len(with_loss) - losses * i // len(with_loss)
         stages[s] = stages[s].replace(LOSS, "") + LOSS * share
     return tuple(stages)
 
@@ -276,13 +275,13 @@ def _mtp_in_last_chunk(content: Content, devices: int) -> bool:
 
 
 def _mtp_before_loss(content: Content, devices: int) -> Content:
-    """Move all MTP layers to the last stage, before its loss."""
+    """Return the content with all MTP layers on the last stage, before its loss."""
     stages, mtp = [stage.replace(MTP, "") for stage in content], _count(content, MTP)
     at = len(stages[-1].rstrip(LOSS))
     return (*stages[:-1], stages[-1][:at] + MTP * mtp + stages[-1][at:])
 
 
-# In the order in which Megatron checks: PipelineParallelLayerLayout and its validate_layer_layout.
+# In the order of Megatron's checks: PipelineParallelLayerLayout, then its validate_layer_layout.
 RULES = (
     Rule("stage-count", "its stages must be a multiple of the devices", _divides, _round_stages),
     Rule(
@@ -307,8 +306,8 @@ RULES = (
         "loss-slots",
         "there must be one loss (L) or, where it is split, one for the model and one for each MTP "
         "layer (m)",
-        _slots_hold,
-        _share_slots,
+        _has_right_losses,
+        _divide_losses,
     ),
     Rule(
         "mtp-after-layers",

@@ -1,11 +1,9 @@
-"""Layouts as text: strings, and lists of words as Python and configuration files have them.
+"""Layouts as text: strings, and lists of words from Python or configuration files.
 
-A string has letters, ``|`` between stages, ``x*n`` for n times a letter or ``|``, ``(...)*n`` for a
-group.
-
-Commas and white space mean nothing. Megatron reads no white space and no brackets inside brackets;
-what :func:`format_content` writes has neither. A list has a list of words for each stage:
-``[["embedding"] + ["decoder"] * 3, ["decoder", "loss"]]``.
+A string consists of letters, ``|`` between stages, ``x*n`` to repeat a letter or ``|``, and
+``(...)*n`` to repeat a group. Commas and white space are ignored. Megatron does not read white
+space or nested brackets, and :func:`format_content` writes neither. A list has a list of words for
+each stage: ``[["embedding"] + ["decoder"] * 3, ["decoder", "loss"]]``.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ def parse_content(text: str) -> tuple[str, ...]:
     """Parse a layout string, or lists of words, into the letters of each stage.
 
     Raises:
-        InputError: an unknown character or word, an open bracket, a missing number, or more letters
-            than any model has.
+        InputError: the text has an unknown character or word, an open bracket, a missing number, or
+            more than ``MOST_LETTERS`` letters.
     """
     if text.lstrip().startswith("["):
         return _parse_lists(text)
@@ -42,9 +40,7 @@ def parse_content(text: str) -> tuple[str, ...]:
 
 
 def _parse_group(text: str, at: int, depth: int) -> tuple[str, int]:
-    """Expand from ``at`` to the end or to the bracket that closes; gives the letters and where it
-    ended.
-    """
+    """Return the letters from ``at`` to the closing bracket or the end, and where they end."""
     parts: list[str] = []
     size = 0
     while at < len(text) and text[at] != ")":
@@ -68,7 +64,7 @@ def _parse_group(text: str, at: int, depth: int) -> tuple[str, int]:
                     "brackets",
                 )
             if not part:
-                raise _fault(text, begin, "the bracket holds nothing", "leave it out", "brackets")
+                raise _fault(text, begin, "the bracket is empty", "leave it out", "brackets")
         elif sign in LETTERS or sign == "|":
             part = sign
         else:
@@ -82,7 +78,7 @@ def _parse_group(text: str, at: int, depth: int) -> tuple[str, int]:
 
 
 def _parse_count(text: str, at: int) -> tuple[int, int]:
-    """Parse ``*n`` at ``at``, if it is there: n, or 1, and where it ended."""
+    """Return n of ``*n`` at ``at``, or 1 if there is none, and where it ends."""
     if text[at : at + 1] != "*":
         return 1, at
     end = at + 1
@@ -96,8 +92,9 @@ def _parse_count(text: str, at: int) -> tuple[int, int]:
 
 
 def _parse_lists(text: str) -> tuple[str, ...]:
-    """Parse a list with a list of words for each stage, which may be joined by + and repeated by
-    ``* n``.
+    """Return the letters of each stage of a list of lists of words.
+
+    Lists may be joined by + and repeated by ``* n``.
     """
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -112,26 +109,26 @@ def _parse_lists(text: str) -> tuple[str, ...]:
         raise _fault(
             text, min(_start(text) + at, len(text) - 1), "this is not a list", LISTS, "lists"
         ) from error
-    listed = (
-        isinstance(stages, list) and stages and not any(isinstance(held, str) for held in stages)
+    has_lists = (
+        isinstance(stages, list) and stages and not any(isinstance(stage, str) for stage in stages)
     )
-    if listed and sum(map(len, stages)) > MOST_LETTERS:
+    if has_lists and sum(map(len, stages)) > MOST_LETTERS:
         raise _too_many(text, _start(text))
-    if not listed or any(isinstance(word, list) for held in stages for word in held):
-        what = (
-            "each stage is one list of words, in model order: all first chunks, then all second "
-            "chunks"
+    if not has_lists or any(isinstance(word, list) for stage in stages for word in stage):
+        problem = (
+            "each stage must be one list of words, in model order: all first chunks, then all "
+            "second chunks"
         )
-        raise _fault(text, _start(text), what, LISTS, "lists")
-    return tuple("".join(held) for held in stages)
+        raise _fault(text, _start(text), problem, LISTS, "lists")
+    return tuple("".join(stage) for stage in stages)
 
 
 def _evaluate(text: str, node: ast.expr) -> Any:
-    """Evaluate lists of words to lists of letters."""
+    """Return the letters of an expression of words and lists (InputError: anything else)."""
     match node:
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             return [_evaluate(text, part) for part in parts]
-        # a shell takes the quotes of words away
+        # a shell removes the quotes around words
         case ast.Constant(value=str(word)) | ast.Name(id=word):
             if word not in WORDS:
                 near = get_close_matches(word.lower(), WORDS, 1) or [
@@ -162,7 +159,7 @@ def _start(text: str) -> int:
 
 
 def _place(text: str, node: ast.expr) -> int:
-    """Find the character where a part of lists begins."""
+    """Return the index of the character at which an expression begins."""
     lines = text.strip().split("\n")
     before = sum(len(line) + 1 for line in lines[: node.lineno - 1])
     return _start(text) + before + len(lines[node.lineno - 1].encode()[: node.col_offset].decode())
@@ -180,8 +177,8 @@ def _bad_letter(text: str, at: int) -> InputError:
         return _fault(
             text,
             at,
-            "'*' repeats what is before it, and nothing is",
-            "such as t*3 or (tt|)*2",
+            "'*' needs a letter or a bracket before it",
+            "e.g. t*3 or (tt|)*2",
             "repeats",
         )
     near = {letter.lower(): letter for letter in LETTERS}.get(sign.lower())
@@ -193,27 +190,28 @@ def _bad_letter(text: str, at: int) -> InputError:
     return _fault(text, at, f"not a layer: '{shorten(sign)}'", hint, "letters")
 
 
-def _fault(text: str, at: int, what: str, hint: str, rule: str) -> InputError:
-    where = f"character {at + 1} of the layout: {what} (rule {rule})"
+def _fault(text: str, at: int, problem: str, hint: str, rule: str) -> InputError:
+    """Return the error for a problem at a character, which it marks in the text."""
+    where = f"character {at + 1} of the layout: {problem} (rule {rule})"
     if len(text) > SHOWN or not text.isprintable():
         return InputError(where, hint)
     return InputError(f"{where}\n  {text}\n  {' ' * at}^", hint)
 
 
 def format_content(content: tuple[str, ...]) -> str:
-    """Write stages as the compact string that Megatron reads, too."""
+    """Return stages as a compact string that Megatron reads."""
     *stages, last = map(_format_stage, content)
     return "".join([*_fold_repeats(stages), last])
 
 
 def _format_stage(letters: str) -> str:
-    """Write runs of a letter as ``t*3``, from three on."""
+    """Return a stage's letters, with runs of three or more as ``t*3``."""
     runs = ((letter, len(list(run))) for letter, run in groupby(letters))
     return "".join(f"{letter}*{run}" if run > 2 else letter * run for letter, run in runs)
 
 
 def _fold_repeats(stages: list[str]) -> list[str]:
-    """Write stages with their ``|``, and repetitions as ``(tt|)*29`` where that is shorter."""
+    """Return stages, each with a ``|`` after it, and repetitions as ``(tt|)*29`` if shorter."""
     parts: list[str] = []
     at = 0
     while at < len(stages):

@@ -1,3 +1,3 @@
-"""Models: their sizes, operators and activations, and how they are divided."""
+"""Models: sizes, operators and activations, and their division over GPUs."""
 
 __all__ = ["contents", "from_profile", "model", "operators", "parallel"]

@@ -1,6 +1,4 @@
-"""Contents of pipeline stages: layers, embedding, output; their parameters, activations and
-messages.
-"""
+"""Contents of pipeline stages: layers, embedding and output, and the bytes that they take."""
 
 from __future__ import annotations
 
@@ -33,11 +31,11 @@ class StageContent(NamedTuple):
     """The content of a stage.
 
     Attributes:
-        kinds: its kinds of layers and how many of each, in the order of their first ones.
-        mtp: layers of multi-token prediction.
-        embedding: whether it holds the embedding, and the encoder if there is one.
-        heads: how many losses it computes, each with the output matrix.
-        recomputed: layers whose forward, or attention, the backward runs again; the first ones.
+        kinds: kinds of layers and the number of each, in the order of their first layers.
+        mtp: number of layers of multi-token prediction.
+        embedding: whether it has the embedding, and the encoder if there is one.
+        heads: number of losses, each with the output matrix.
+        recomputed: number of layers that recompute in the backward, the first ones of the stage.
     """
 
     kinds: tuple[tuple[Layer, int], ...]
@@ -48,16 +46,16 @@ class StageContent(NamedTuple):
 
     @property
     def layers(self) -> int:
-        """Layers in all."""
+        """Number of layers, without those of multi-token prediction."""
         return sum(count for _, count in self.kinds)
 
 
 def split_layers(model: Model, stages: int) -> tuple[int, ...]:
-    """Divide layers over stages as trainers do: evenly; else with embedding and output counted as a
-    layer each.
+    """Return the layers of each stage as training software divides them.
 
-    With multi-token prediction, the last stage, which holds it, has the layers left when all others
-    are full, as in the layouts of Megatron-Bridge's recipes.
+    The split is even if possible; otherwise embedding and output count as a layer each. With
+    multi-token prediction all other stages are filled first, and the last one has the layers left
+    over, as in the layouts of Megatron-Bridge's recipes.
 
     Raises:
         InputError: there are more stages than layers.
@@ -75,7 +73,7 @@ def split_layers(model: Model, stages: int) -> tuple[int, ...]:
         return (*(full,) * (stages - 1), n - full * (stages - 1))
     least, more = divmod(n + 2, stages)
     split = [least] * stages
-    # to the stages in the middle, which hold neither embedding nor output
+    # remainders go to the middle, whose stages have neither embedding nor output
     for extra in range(more):
         split[(stages - more) // 2 + extra] += 1
     split[0] -= 1
@@ -92,12 +90,13 @@ def split_layers(model: Model, stages: int) -> tuple[int, ...]:
 def contents_of(
     model: Model, parallel: Parallel, layout: Layout | None = None
 ) -> tuple[StageContent, ...]:
-    """Return the content of each stage, in model order: by the layout, or as trainers divide
-    layers.
+    """Return the content of each stage in model order.
+
+    Without a layout the layers are divided by :func:`split_layers`.
 
     Raises:
-        InputError: the layout's stages or layers differ from the run's and the model's, or the
-            model's heads or experts do not divide over the ranks.
+        InputError: the layout has not the run's stages or the model's layers, or the model's heads
+            or experts do not divide over the ranks.
     """
     ops.check_division(model, parallel)
     if layout is None:
@@ -109,84 +108,84 @@ def contents_of(
             f"{model.layers} layers on {parallel.pp} x {parallel.vp} stages",
             f"--pp {layout.n_stages // parallel.vp}"
             if fits
-            else "a layout with all layers, as many stages as pp x vp",
+            else "a layout with all layers and pp x vp stages",
         )
-    again = parallel.recompute_layers
-    if isinstance(again, tuple) and len(again) != parallel.stages:
+    recomputed = parallel.recompute_layers
+    if isinstance(recomputed, tuple) and len(recomputed) != parallel.stages:
         raise InputError(
-            f"{len(again)} numbers of recomputed layers for {parallel.stages} stages",
+            f"{len(recomputed)} numbers of recomputed layers for {parallel.stages} stages",
             "one for each stage",
         )
-    return contents_of_layout(model, layout, 0 if parallel.recompute == "none" else again)
+    return contents_of_layout(model, layout, 0 if parallel.recompute == "none" else recomputed)
 
 
 def contents_of_layout(
     model: Model, layout: Layout, recomputed: int | tuple[int, ...] | None = 0
 ) -> tuple[StageContent, ...]:
-    """Return the content of each stage; ``recomputed`` is the number of recomputed layers, one or
-    one per stage, None for all.
+    """Return the content of each stage of a layout.
+
+    ``recomputed`` is the number of recomputed layers: of every stage, or one number for each stage;
+    None is all layers.
     """
     kinds, result, first = kinds_of(model), [], 0
     losses = sum(letters.count(LOSS) for letters in layout.content)
     for stage, (letters, count) in enumerate(zip(layout.content, layout.layers, strict=True)):
-        again = recomputed[stage] if isinstance(recomputed, tuple) else recomputed
-        held = tuple(Counter(kinds[first : first + count]).items())
+        wanted = recomputed[stage] if isinstance(recomputed, tuple) else recomputed
+        stage_kinds = tuple(Counter(kinds[first : first + count]).items())
         mtp, heads = letters.count(MTP), letters.count(LOSS)
-        # layers of multi-token prediction compute their own losses, as in Megatron-LM
+        # with one loss in the layout, each MTP layer computes a loss in its stage (Megatron-LM)
         if losses == 1:
             heads += mtp
-        here = count if again is None else min(again, count)
-        result.append(StageContent(held, mtp, EMBEDDING in letters, heads, here))
+        recomputed_here = count if wanted is None else min(wanted, count)
+        has_embedding = EMBEDDING in letters
+        result.append(StageContent(stage_kinds, mtp, has_embedding, heads, recomputed_here))
         first += count
     return tuple(result)
 
 
 def message_bytes(model: Model, parallel: Parallel) -> float:
-    """Return the bytes of an activation between stages; tensor-parallel ranks send a part each."""
+    """Return the bytes that one tensor-parallel rank sends to the next stage for a microbatch."""
     return ops.tokens_of(model, parallel) * model.hidden * model.streams * ops.ITEM / parallel.tp
 
 
 def kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
-    """Compute the bytes that a stage keeps of a microbatch; of its layers, the first ones
-    recompute.
+    """Compute the bytes that a stage keeps of a microbatch on one GPU.
+
+    Layers that recompute are counted first among the stage's layers.
     """
-    total = (
-        content.mtp * layer_activations(model, parallel, mtp_kind(model), "none")
-        if content.mtp
-        else 0.0
-    )
+    total = 0.0
+    if content.mtp:
+        total = content.mtp * layer_activations(model, parallel, mtp_kind(model), "none")
     left = content.recomputed
     for layer, count in content.kinds:
-        again = min(left, count)
-        left -= again
-        total += (
-            again * layer_activations(model, parallel, layer, parallel.recompute) if again else 0.0
-        )
-        total += (
-            (count - again) * layer_activations(model, parallel, layer, "none")
-            if count > again
-            else 0.0
-        )
+        recomputed = min(left, count)
+        left -= recomputed
+        if recomputed:
+            total += recomputed * layer_activations(model, parallel, layer, parallel.recompute)
+        if count > recomputed:
+            total += (count - recomputed) * layer_activations(model, parallel, layer, "none")
     if content.embedding and model.encoder and not model.encoder.frozen:
         total += encoder_activations(model.encoder, parallel)
     return total
 
 
 def weight_kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
-    """Compute the bytes that a stage's W needs of a microbatch once I has run, on one GPU. Layers
-    that recompute keep the recomputed activations, unless W computes them once more.
+    """Compute the bytes that a stage keeps of a microbatch between I and W, on one GPU.
+
+    Layers that recompute keep the activations recomputed in I, unless W recomputes them again
+    (``weight_forwards``).
     """
     p, total, left = parallel, 0.0, content.recomputed
     for layer, count in [
         *content.kinds,
         *([(mtp_kind(model), content.mtp)] if content.mtp else []),
     ]:
-        again = min(left, count) if p.recompute == "full" and p.weight_forwards else 0
-        left -= again
+        repeated = min(left, count) if p.recompute == "full" and p.weight_forwards else 0
+        left -= repeated
         inputs, gradients = weight_inputs(model, p, layer)
         total += count * (inputs + gradients)
-        if again and inputs:
-            total += again * (min(inputs, layer_activations(model, p, layer, "full")) - inputs)
+        if repeated and inputs:
+            total += repeated * (min(inputs, layer_activations(model, p, layer, "full")) - inputs)
     if content.embedding and model.encoder and not model.encoder.frozen:
         total += encoder_activations(model.encoder, p)
     return total
@@ -195,8 +194,9 @@ def weight_kept_bytes(model: Model, parallel: Parallel, content: StageContent) -
 def parameters_of_stages(
     model: Model, parallel: Parallel, contents: tuple[StageContent, ...], trained: bool = False
 ) -> Floats:
-    """Count the parameters of stages on one GPU, shape (2, stages): those outside experts, and
-    experts.
+    """Return the parameters of stages on one GPU, shape (2, stages): outside experts, and experts.
+
+    ``trained`` leaves out a frozen encoder.
     """
     found = {
         content: count_stage_parameters(model, parallel, content, trained)
@@ -208,21 +208,22 @@ def parameters_of_stages(
 def count_stage_parameters(
     model: Model, parallel: Parallel, content: StageContent, trained: bool = False
 ) -> tuple[float, float]:
-    """Count the parameters of a stage on one GPU: outside experts, and experts; all, or those that
-    are trained.
+    """Return the parameters of a stage on one GPU: outside experts, and of experts.
+
+    ``trained`` leaves out a frozen encoder.
     """
     dense, experts = count_layer_parameters(model, parallel, content)
-    copied, divided = 0.0, 0.0  # over tensor-parallel ranks
+    copied, divided = 0.0, 0.0  # parameters copied to, or divided over, tensor-parallel ranks
     if content.embedding:
         copied += model.seq * model.hidden * model.learned_positions
         divided += model.vocab * model.hidden
     if content.heads:
         copied += model.hidden * (2 if model.biases else 1)
         divided += 0 if model.tied else model.vocab * model.hidden
-    # of the embedding's, which others keep copies of
-    matrices = bool(content.heads) * model.tied + bool(content.mtp)
+    # a tied output and multi-token prediction need a copy of the embedding
+    needs_copy = bool(content.heads) * model.tied + bool(content.mtp) > 0
     if not content.embedding:
-        divided += min(matrices, 1) * model.vocab * model.hidden
+        divided += needs_copy * model.vocab * model.hidden
     divided += content.mtp * 2 * model.hidden**2
     if content.embedding and model.encoder and not (trained and model.encoder.frozen):
         divided += encoder_parameters(model.encoder)
@@ -232,21 +233,21 @@ def count_stage_parameters(
 def count_layer_parameters(
     model: Model, parallel: Parallel, content: StageContent
 ) -> tuple[float, float]:
-    """Count the parameters of a stage's layers on one GPU: outside experts, and experts."""
+    """Return the parameters of a stage's layers on one GPU: outside experts, and of experts."""
     routed = expert_parameters(model) * model.experts
-    mixed = [*content.kinds, *([(mtp_kind(model), content.mtp)] if content.mtp else [])]
-    experts = sum(count for layer, count in mixed if layer.mlp == "experts")
-    dense = sum(count * rank_parameters(model, parallel.tp, layer) for layer, count in mixed)
+    layers = [*content.kinds, *([(mtp_kind(model), content.mtp)] if content.mtp else [])]
+    experts = sum(count for layer, count in layers if layer.mlp == "experts")
+    dense = sum(count * rank_parameters(model, parallel.tp, layer) for layer, count in layers)
     return dense, experts * routed / parallel.ep
 
 
 def rank_parameters(model: Model, tp: int, layer: Layer) -> float:
-    """Count the parameters of a layer outside experts on one of ``tp`` tensor-parallel ranks."""
+    """Return the parameters of a layer outside experts on one of ``tp`` tensor-parallel ranks."""
     copied = copied_parameters(model, layer)
     routed = expert_parameters(model) * model.experts * (layer.mlp == "experts")
-    held = copied + (layer_parameters(model, layer) - routed - copied) / tp
+    total = copied + (layer_parameters(model, layer) - routed - copied) / tp
     has_heads_of_keys = layer.mixer not in (*STATES, "none") and not (model.kv_lora or model.o_lora)
-    if has_heads_of_keys and model.kv_heads < tp:  # a rank has one head at least
+    if has_heads_of_keys and model.kv_heads < tp:  # a rank has at least one head of keys
         each = 2 * model.head_dim * (model.hidden + bool(model.biases))
-        held += each * (1 - model.kv_heads / tp)
-    return held
+        total += each * (1 - model.kv_heads / tp)
+    return total

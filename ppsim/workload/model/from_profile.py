@@ -1,4 +1,4 @@
-"""Memory per stage from a measured profile."""
+"""The memory model of a schedule from the measured bytes of a profile."""
 
 from __future__ import annotations
 
@@ -25,17 +25,21 @@ from ppsim.workload.model.model import (
 def profile_memory(
     profile: Profile, schedule: Schedule, content: Sequence[str] | None = None
 ) -> MemoryModel:
-    """Make the memory model of a schedule from a measured profile, its layers where a layout's
-    ``content`` says.
+    """Return the memory model of a schedule from a measured profile.
 
-    Activations are the measured ones, in proportion to a stage's layers between measured numbers of
-    them; weights, gradients in the weights' type and Adam's moments follow from the model's size.
-    As in :func:`ppsim.inputs.profile.costs.costs_from`, the first stage's I does nothing and its
-    W is the whole backward.
+    Activations are interpolated between the measured numbers of layers. Weights, gradients (in the
+    weights' type) and Adam's moments follow from the model's size. As in
+    :func:`ppsim.inputs.profile.costs.costs_from`, the first stage's I does nothing and its W is the
+    whole backward.
+
+    Args:
+        profile: the measured bytes.
+        schedule: the schedule.
+        content: the letters of each stage of a layout; None divides the measured layers evenly.
 
     Raises:
-        InputError: the profile has no measured activations, no model, a model that cannot be, or
-            stages of the user's in another number.
+        InputError: the profile has no measured activations, no model or an impossible one, or
+            another number of stages than the schedule.
     """
     if profile.stage:
         return _stages_memory(profile, schedule)
@@ -47,24 +51,25 @@ def profile_memory(
             "describe the model instead: --model FILE",
         )
     n = schedule.n_stages
-    share = np.full(n, measured.layers * schedule.n_devices / n)
+    layers = np.full(n, measured.layers * schedule.n_devices / n)
     ends = {"embedding": [0], "head": [n - 1]}
     if content is not None:
-        share = np.array([stage.count("t") + stage.count("m") for stage in content], np.float64)
+        layers = np.array([stage.count("t") + stage.count("m") for stage in content], np.float64)
         letters = {"embedding": "E", "head": "L"}
         ends = {
-            part: [s for s, held in enumerate(content) if letter in held]
+            part: [s for s, stage in enumerate(content) if letter in stage]
             for part, letter in letters.items()
         }
-    at = sorted(rows)
-    held = np.array([_bytes_held(rows[layers]) for layers in at], np.float64)
-    inside = [np.interp(share, at, column) for column in held.T]
-    scale = share / np.maximum(np.clip(share, at[0], at[-1]), 1e-9)
-    held_by_stage = np.rint(np.array(inside) * scale).astype(np.int64).T
+    counts = sorted(rows)
+    measured_bytes = np.array([_kept_bytes(rows[count]) for count in counts], np.float64)
+    interpolated = [np.interp(layers, counts, column) for column in measured_bytes.T]
+    # outside the measured numbers of layers, in proportion
+    scale = layers / np.maximum(np.clip(layers, counts[0], counts[-1]), 1e-9)
+    stage_bytes = np.rint(np.array(interpolated) * scale).astype(np.int64).T
     for row in profile.activation:
         if row.part in ends:
-            held_by_stage[ends[row.part]] += np.array(_bytes_held(row))
-    activations, kept, stash = held_by_stage.T.copy()
+            stage_bytes[ends[row.part]] += np.array(_kept_bytes(row))
+    activations, kept, stash = stage_bytes.T.copy()
     kept[0], stash[0] = activations[0], 0
     message = np.full(n, measured.message_bytes)
     message[-1] = 0
@@ -79,17 +84,16 @@ def profile_memory(
         work_i=none,
         message=message,
         stored=stored,
-        static=_states(measured, share, ends),
+        static=_states(measured, layers, ends),
     )
 
 
 def _states(
     measured: Workload, layers: NDArray[np.float64], ends: dict[str, list[int]]
 ) -> dict[str, Amounts]:
-    """Return weights, gradients in the weights' type, and Adam's states, each in bytes of shape
-    (stages,).
+    """Return weights, gradients (in the weights' type) and Adam's states, in bytes by stage.
 
-    The layers are GPT's: biases, an MLP of four times the width, a table of positions.
+    The layers are GPT layers: biases, an MLP of four times the hidden size, learned positions.
     """
     sizes = measured.hidden, measured.heads, measured.layers, measured.sequence, measured.vocab
     try:
@@ -103,7 +107,7 @@ def _states(
         count[ends["embedding"]] += embedding_parameters(model)
         count[ends["head"]] += head_parameters(model)
     item = ITEM_BYTES[measured.dtype]
-    adam = 12 if item == 2 else 2 * item  # with a copy of narrow weights in 32 bits
+    adam = 12 if item == 2 else 2 * item  # 16-bit weights have a master copy in 32 bits
     if count.max() * (2 * item + adam) > MOST_BYTES:
         large = f"a stage of the profile's model takes more than {format_size(MOST_BYTES)}"
         raise InputError(large, "measure again with ppsim calibrate")
@@ -112,8 +116,9 @@ def _states(
 
 
 def _stages_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
-    """Make the memory model of stages of the user's own, each as measured; Adam keeps two moments,
-    and fp32 weights where the parameters have fewer bits.
+    """Return the memory model of the user's stages as measured.
+
+    Adam has two moments, and a master copy in fp32 if the parameters are narrower.
     """
     n = schedule.n_stages
     if len(profile.stage) != n:
@@ -122,7 +127,7 @@ def _stages_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
             f"ppsim calibrate --module FILE.py:FUNCTION --stages {n}",
         )
     activations, kept, stash = np.array(
-        [_bytes_held(row) for row in profile.stage], np.int64
+        [_kept_bytes(row) for row in profile.stage], np.int64
     ).T.copy()
     weights, count, message = np.array(
         [(row.parameter_bytes, row.parameters, row.message_bytes) for row in profile.stage],
@@ -145,12 +150,12 @@ def _stages_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
     )
 
 
-def _bytes_held(row: Activation | StageSize) -> tuple[int, int, int]:
-    """Return the bytes after F, the part that I keeps, and the bytes that I adds for W.
+def _kept_bytes(row: Activation | StageSize) -> tuple[int, int, int]:
+    """Return the bytes kept after F, the part of them kept after I, and the bytes that I adds.
 
-    Bytes that are still held after W belong to no microbatch, and are left out.
+    Bytes that are still allocated after W do not belong to a microbatch, and are left out.
     """
     after_f, after_i = (
-        max(0, held - row.after_w_bytes) for held in (row.after_f_bytes, row.after_i_bytes)
+        max(0, size - row.after_w_bytes) for size in (row.after_f_bytes, row.after_i_bytes)
     )
     return after_f, min(after_f, after_i), max(0, after_i - after_f)

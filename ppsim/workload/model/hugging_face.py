@@ -1,4 +1,4 @@
-"""Language models by their Hugging Face config.json."""
+"""Sizes of language models, read from their Hugging Face config.json."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KEYS = {
     "conv": ("linear_conv_kernel_dim", "conv_kernel", "mamba_d_conv"),
 }
 LARGEST_CONFIG = 4 << 20
-MOST_LISTED = 1 << 14  # layers that a list of them is compared with
+MOST_LISTED = 1 << 14  # longest list of layers that is compared with the one a key implies
 CONFIG = "the config.json of a language model"
 ACTIVATIONS = (
     "hidden_act",
@@ -64,12 +64,13 @@ ACTIVATIONS = (
     "mlp_hidden_act",
 )
 PLAIN_MLPS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "gelu_fast", "xielu")
-# Kinds whose files leave out their defaults: MLPs without a gate, a tied output, biases, windows.
+# Types of models whose files leave out their defaults: MLPs without a gate, a tied output, biases,
+# windows in all layers.
 PLAIN = ("bloom", "falcon", "gpt_bigcode", "gpt_neox", "mpt", "opt", "phi", "starcoder2")
 TIED = ("bloom", "cohere", "cohere2", "falcon", "minicpm", "minicpm3", "mpt", "opt")
 BIASED = ("bloom", "gpt_neox", "opt", "phi")
-WINDOWED = ("mistral", "mixtral", "phi3", "starcoder2")  # all of whose layers have the window
-# What layers of models with windows are, again and again, where the file does not list them.
+WINDOWED = ("mistral", "mixtral", "phi3", "starcoder2")
+# The repeating pattern of layers of models whose files do not list them.
 PERIODS = {
     "gemma2": ("window", "attention"),
     "gpt_oss": ("window", "attention"),
@@ -87,7 +88,7 @@ KINDS = {
 }
 LINEAR = dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_moe"), "delta") | {"kimi_linear": "kda"}
 LINEAR |= dict.fromkeys(("minimax", "minimax_m1", "minimax_text_01"), "linear")
-# What a file calls otherwise than most, or says a second time: the same by its usual name.
+# Unusual keys, some of them duplicates of another, and their usual names.
 SAME = {
     "attention_head_dim": "head_dim",
     "sliding_window_size": "sliding_window",
@@ -100,14 +101,14 @@ MAMBA2 = {
     "head_dim": "mamba_head_dim",
     "state_size": "ssm_state_size",
 }
-NESTED = ("attn_config", "ffn_config")  # of DBRX and MPT
+NESTED = ("attn_config", "ffn_config")  # keys of DBRX and MPT whose tables hold further keys
 LETTERS = {
     "M": ("mamba", "none"),
     "*": ("attention", "none"),
     "-": ("none", "dense"),
     "E": ("none", "experts"),
 }
-# Keys whose names speak of sizes, and those among them that change no cost.
+# Names of keys that may state a size, and those among them that do not change a cost.
 COSTLY = re.compile(
     r"layer|attn|attention|head|dim|size|expert|moe|mlp|ffn|intermediate|hidden|window|index|top_?k"
     r"|lora|rank|kernel|conv"
@@ -156,7 +157,7 @@ _POSITIVE, _COUNT = (
 
 
 class Delta(msgspec.Struct):
-    """Kimi-Linear's layers with a state; its lists count layers from 1."""
+    """Kimi-Linear's table of layers with a state; its lists count layers from 1."""
 
     num_heads: Annotated[int, msgspec.Meta(ge=1)]
     head_dim: Annotated[int, msgspec.Meta(ge=1)]
@@ -165,7 +166,7 @@ class Delta(msgspec.Struct):
     full_attn_layers: list[int]
 
 
-# What the keys that are read may hold; null is as good as none.
+# The keys that are read, with their types; null counts as missing.
 Config = msgspec.defstruct(
     "Config",
     [
@@ -201,21 +202,21 @@ Config = msgspec.defstruct(
 
 
 def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
-    """Read a config.json as the fields of a :class:`ppsim.workload.model.model.Model`.
+    """Read a config.json into the fields of a :class:`ppsim.workload.model.model.Model`.
 
     Args:
         path: the file.
-        any_length: whether it need not say how long sequences may be, which are then of one token.
+        any_length: sets the length of sequences to one token, whether the file states it or not.
 
     Raises:
-        InputError: it is not a config.json, or its kind of model is not known here.
+        InputError: the file is not a config.json, or ppsim does not know the type of model.
     """
     data = _read_object(path)
     given = _sizes(data if not any_length else {**data, KEYS["seq"][0]: 1}, path)
     _refuse_unknown_keys(data, path)
-    latent = "kv_lora" in given
-    head_dim = data.get("qk_nope_head_dim" if latent else "head_dim")
-    if not latent:
+    has_latents = "kv_lora" in given
+    head_dim = data.get("qk_nope_head_dim" if has_latents else "head_dim")
+    if not has_latents:
         given.pop("rope_dim", None)
         given.pop("v_dim", None)
     elif not head_dim:
@@ -232,7 +233,7 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
     activation = next((data[key] for key in ACTIVATIONS if data.get(key)), usual)
     return {
         **given,
-        **_kinds(data, kind, given["layers"], path),
+        **_layer_kinds(data, kind, given["layers"], path),
         "head_dim": head_dim or 0,
         "shared_ffn": shared or 0,
         "top_groups": (data.get("topk_group") or 0) if (data.get("n_group") or 1) > 1 else 0,
@@ -248,6 +249,7 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
 
 
 def _read_object(path: str) -> Mapping[str, Any]:
+    """Read the text model's keys of a config.json, under their usual names and checked by type."""
     text, source = read_text(path, CONFIG, largest=LARGEST_CONFIG), f"'{name_of(path)}'"
     data = decode(text, dict[str, Any], source, CONFIG)
     _refuse_encoders(data, source)
@@ -262,8 +264,9 @@ def _read_object(path: str) -> Mapping[str, Any]:
 
 
 def _usual_config(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Rewrite unusual keys as most files have them, leave out keys that follow from others, and
-    join equal numbers.
+    """Return the keys of a file under their usual names.
+
+    Keys that follow from other keys are left out. A list of equal numbers becomes one number.
     """
     data = dict(data)
     for key in NESTED:
@@ -317,14 +320,15 @@ def _usual_config(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sizes(data: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return the numbers that the file has, by the model's fields."""
+    """Return the numbers in a file, by the fields of a model."""
     found = {
         name: [key for key in keys if data.get(key) is not None] for name, keys in KEYS.items()
     }
     given: dict[str, Any] = {name: data[keys[0]] for name, keys in found.items() if keys}
     for name in (*NEEDED, "top_k") if given.get("experts") else NEEDED:
         if name not in given:
-            raise _missing(data, KEYS[name], path, found["experts"][0] if name == "top_k" else "")
+            experts_key = found["experts"][0] if name == "top_k" else ""
+            raise _missing_key_error(data, KEYS[name], path, experts_key)
     if data.get("multi_query") is True and not data.get("new_decoder_architecture"):
         given["kv_heads"] = 1
     if dense := data.get("mlp_only_layers"):
@@ -337,7 +341,10 @@ def _sizes(data: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _refuse_encoders(data: Mapping[str, Any], source: str) -> None:
-    """Refuse models with towers, whose cost a config.json does not tell, and encoders alone."""
+    """Refuse encoders, and models with an encoder for images or sound.
+
+    A config.json lacks the tokens of an image, and so the cost of such an encoder.
+    """
     names = data.get("architectures")
     masked = isinstance(names, list) and any("MaskedLM" in str(name) for name in names)
     if masked or data.get("is_encoder_decoder") is True:
@@ -347,14 +354,15 @@ def _refuse_encoders(data: Mapping[str, Any], source: str) -> None:
     if towers := [key for key in data if re.fullmatch("(vision|audio)_config", key) and data[key]]:
         which = " and ".join(towers)
         raise InputError(
-            f"{source} has an encoder, {which}, which costs what a sequence's images or sounds do",
+            f"{source} has an encoder, {which}; its cost depends on the images or sounds of a "
+            "sequence",
             "the model as TOML with a table [encoder]: hidden, heads, layers, ffn, tokens, "
             f"frozen; or the file without {which}, for text alone",
         )
 
 
 def _refuse_unknown_keys(data: Mapping[str, Any], path: str) -> None:
-    """Refuse keys that may change the costs of a step and that are not read."""
+    """Refuse unknown keys that may change the costs of a step."""
     known = set(Config.__struct_fields__)
     unknown = [
         key for key in data if key not in known and COSTLY.search(key) and not HARMLESS.search(key)
@@ -364,14 +372,14 @@ def _refuse_unknown_keys(data: Mapping[str, Any], path: str) -> None:
     ]:
         names = shorten(", ".join(unread[:4]))
         raise InputError(
-            f"'{path}' has keys that may change what a step costs and are not known here: {names}",
+            f"'{path}' has unknown keys that may change the cost of a step: {names}",
             "the model as TOML (ppsim model NAME --json shows its fields), or the file without "
-            "them if they do not",
+            "these keys if they do not matter",
         )
 
 
-def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[str, Any]:
-    """Return the mixer of tokens in each layer, and the MLP of each where some have none."""
+def _layer_kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[str, Any]:
+    """Return a model's fields for the kinds of its layers: mixers, MLPs, windows and states."""
     if pattern := data.get("hybrid_override_pattern"):
         if wrong := set(pattern) - LETTERS.keys():
             raise InputError(
@@ -380,13 +388,11 @@ def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[s
             )
         mixers, mlps = zip(*(LETTERS[letter] for letter in pattern), strict=True)
         return {"mixers": mixers, "mlps": mlps}
-    found = _listed(data, kind, layers, path)
+    found = _layer_mixers(data, kind, layers, path)
     width = data.get("attention_chunk_size") if "chunk" in found else data.get("sliding_window")
     if data.get("use_sliding_window") is False or not width:
-        found, width = (
-            [{"window": "attention", "chunk": "attention"}.get(mixer, mixer) for mixer in found],
-            0,
-        )
+        found = ["attention" if mixer in ("window", "chunk") else mixer for mixer in found]
+        width = 0
     result: dict[str, Any] = {}
     if kind == "deepseek_v4":
         found, result = _compressed(data, layers, found, path)
@@ -396,8 +402,7 @@ def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[s
     if ("mamba" in kind or sizes) and not set(found) & {"mamba", *LINEAR.values()}:
         which = sizes[0] if sizes else kind
         raise InputError(
-            f"'{path}' has layers that carry a state ({which}), and does not say which layers "
-            f"these are",
+            f"'{path}' has layers with a state ({which}), but does not list them",
             "layer_types, hybrid_override_pattern or full_attention_interval; or the model as "
             "TOML, with mixers",
         )
@@ -415,8 +420,9 @@ def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[s
 def _compressed(
     data: Mapping[str, Any], layers: int, listed: list[str], path: str
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return the mixers of DeepSeek-V4's layers, and the tokens of each of their keys: csa has the
-    fewer.
+    """Return the mixers of DeepSeek-V4's layers, and the tokens per compressed key of csa and hca.
+
+    csa is the mixer with fewer tokens per key.
     """
     if rates := data.get("compress_rates"):
         return listed, {KINDS[name]: ratio for name, ratio in rates.items() if name in KINDS}
@@ -424,9 +430,9 @@ def _compressed(
     ratios = sorted({ratio for ratio in given if ratio > 1})
     if len(given) < layers or len(ratios) != 2:
         raise InputError(
-            f"'{path}': compress_ratios are {len(given)} numbers of {len(ratios)} kinds for "
-            f"{layers} layers",
-            "one for each layer, of two ratios, and 0 for a window alone",
+            f"'{path}': compress_ratios has {len(given)} numbers with {len(ratios)} different "
+            f"ratios for {layers} layers",
+            "one number for each layer: one of two ratios, or 0 for a window",
         )
     names = dict(zip(ratios, ("csa", "hca"), strict=True))
     return [names.get(ratio, "window") for ratio in given[:layers]], {
@@ -434,14 +440,12 @@ def _compressed(
     }
 
 
-def _listed(data: Mapping[str, Any], kind: str, layers: int, path: str) -> list[str]:
-    """List the mixers of the layers of a file: by its list, or by the default of its kind."""
+def _layer_mixers(data: Mapping[str, Any], kind: str, layers: int, path: str) -> list[str]:
+    """Return the mixers of layers: the file's list, or the pattern of its type of model."""
     if names := data.get("layer_types"):
         known = KINDS | ({"linear_attention": LINEAR[kind]} if kind in LINEAR else {})
         if unknown := [name for name in names if name not in known]:
-            raise InputError(
-                f"'{path}' has layers of a kind that is not known here: {quote(unknown[0])}", CONFIG
-            )
+            raise InputError(f"'{path}' has layers of an unknown type: {quote(unknown[0])}", CONFIG)
         return [known[name] for name in names]
     if kind == "llama4" and (ropes := data.get("no_rope_layers")):
         return ["chunk" if rope else "attention" for rope in ropes]
@@ -456,22 +460,27 @@ def _listed(data: Mapping[str, Any], kind: str, layers: int, path: str) -> list[
         return [*[LINEAR.get(kind, "delta")] * (every - 1), "attention"]
     if every := data.get("sliding_window_pattern"):
         return [*["window"] * (every - 1), "attention"]
-    if data.get("use_sliding_window"):  # Qwen2: from that layer on
+    if data.get("use_sliding_window"):  # in Qwen2, windows begin at that layer
         first = min(data.get("max_window_layers") or 0, layers)
         return [*["attention"] * first, *["window"] * (layers - first)]
     return list(PERIODS.get(kind, ("window",) if kind in WINDOWED else ()))
 
 
 def _shorten(kinds: list[str]) -> tuple[str, ...]:
-    """Leave out repetitions."""
+    """Return the shortest period of the kinds."""
     for period in range(1, len(kinds)):
         if all(kind == kinds[place % period] for place, kind in enumerate(kinds)):
             return tuple(kinds[:period])
     return tuple(kinds)
 
 
-def _missing(data: Mapping[str, Any], keys: tuple[str, ...], path: str, beside: str) -> InputError:
-    """Return the error for a missing key, with the unknown key that may stand for it."""
+def _missing_key_error(
+    data: Mapping[str, Any], keys: tuple[str, ...], path: str, given: str
+) -> InputError:
+    """Return the error for a missing key.
+
+    It names the key ``given`` that needs it, and an unknown key of a similar name.
+    """
     known = Config.__struct_fields__
     near = [
         key
@@ -479,8 +488,8 @@ def _missing(data: Mapping[str, Any], keys: tuple[str, ...], path: str, beside: 
         for key in difflib.get_close_matches(name, data.keys() - set(known), n=1, cutoff=0.8)
     ]
     kind = f" of type {quote(family)}" if (family := data.get("model_type")) else ""
-    what = f"'{path}'{kind} has {f'{beside} and ' if beside else ''}no {keys[0]}"
-    what += f"; {quote(near[0])} is not known here" if near else ""
+    problem = f"'{path}'{kind} has {f'{given} and ' if given else ''}no {keys[0]}"
+    problem += f"; {quote(near[0])} is an unknown key" if near else ""
     return InputError(
-        what, "--seq 4096" if keys == KEYS["seq"] else f"{CONFIG} that has {' or '.join(keys)}"
+        problem, "--seq 4096" if keys == KEYS["seq"] else f"{CONFIG} that has {' or '.join(keys)}"
     )

@@ -1,6 +1,4 @@
-"""A language model: its sizes, from a description, the library or a Hugging Face config.json, and
-its parameters.
-"""
+"""A language model: its sizes, from the library or a file, and its numbers of parameters."""
 
 from __future__ import annotations
 
@@ -22,22 +20,23 @@ LIBRARY = Path(__file__).parents[1] / "library" / "models"
 LARGEST = (1 << 31) - 1
 MOST_LAYERS = 1 << 14
 AT_LEAST_ONE = ("hidden", "heads", "layers", "seq", "head_dim", "moe_every", "o_groups", "streams")
-# that carry a state from token to token instead of all keys and values
+# mixers that pass a state from token to token instead of keys and values
 STATES = ("mamba", "delta", "kda", "linear")
-COMPRESSED = ("csa", "hca")  # that attend to a window and to keys of several tokens each
+COMPRESSED = ("csa", "hca")  # mixers that attend to a window and to compressed keys
 MIXERS = ("attention", "window", "chunk", "sparse", *COMPRESSED, *STATES, "none")
 MLPS = ("dense", "experts", "none")
 
 
 class Layer(NamedTuple):
-    """A kind of layer: its mixer of tokens, and the MLP behind it; either may be missing.
+    """A kind of layer: a mixer of tokens, then an MLP; either may be missing.
 
     Attributes:
-        mixer: attention, window (to the last tokens), chunk (to those before it in a part of the
-            sequence), sparse (to those that an indexer chooses, DeepSeek-V3.2), csa and hca (a
-            window, and keys of a few tokens that an indexer chooses or all keys of many tokens,
-            DeepSeek-V4), mamba (Mamba-2), delta (gated delta net, Qwen3-Next), kda (Kimi delta
-            attention), linear (lightning attention, MiniMax-01), or none.
+        mixer: attention; window (attention to the last tokens); chunk (attention within a part of
+            the sequence); sparse (attention to tokens that an indexer selects, DeepSeek-V3.2); csa
+            (a window, and compressed keys that an indexer selects, DeepSeek-V4); hca (a window, and
+            all of fewer, more compressed keys, DeepSeek-V4); mamba (Mamba-2); delta (gated delta
+            net, Qwen3-Next); kda (Kimi delta attention); linear (lightning attention, MiniMax-01);
+            or none.
         mlp: dense, experts or none.
     """
 
@@ -47,16 +46,16 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoder:
-    """A tower in front of the model, such as one for images; its attention sees all of its tokens.
+    """An encoder in front of the model, such as one for images, without a causal mask.
 
     Attributes:
         hidden: hidden size.
         heads: attention heads.
-        layers: layers.
+        layers: number of layers.
         ffn: width of the MLP.
-        tokens: that it reads for each sequence of the model.
+        tokens: tokens that it reads for each sequence of the model.
         gated: whether the MLP has a gate.
-        frozen: whether it is not trained: it runs forward only.
+        frozen: whether it is not trained, and so runs forward only.
     """
 
     hidden: int
@@ -75,65 +74,63 @@ class Encoder:
 
 @dataclass(frozen=True)
 class Model:
-    """The sizes of a transformer language model; a number of 0 that has a usual value stands for
-    that value.
+    """The sizes of a transformer language model; 0 takes the default of a field that has one.
 
     Attributes:
         hidden: hidden size, h.
         heads: attention heads, a.
         layers: transformer layers, without layers of multi-token prediction.
         seq: sequence length, s.
-        vocab: size of the vocabulary; 0 leaves embedding and output matrix out.
-        name: as the library calls it.
+        vocab: size of the vocabulary; 0 leaves out embedding and output matrix.
+        name: its name in the library.
         ffn: width of a dense MLP; 4h by default.
         kv_heads: heads of keys and values (groups of queries); ``heads`` by default.
         head_dim: size of a head; h / a by default.
         gated: whether the MLP has a gate, and so three matrices instead of two.
         tied: whether the output matrix is the embedding.
-        learned_positions: whether positions have a table of s x h parameters.
-        biases: whether linear layers have biases, and norms too.
-        clamped: whether experts have biases and a clamped activation, which run as kernels of their
-            own (GPT-OSS).
-        experts: routed experts of an MoE layer; 0 where all layers are dense.
+        learned_positions: whether there is a table of s x h parameters for positions.
+        biases: whether linear layers and norms have biases.
+        clamped: whether experts have biases and a clamped activation, in separate kernels
+            (GPT-OSS).
+        experts: routed experts of an MoE layer; 0 if all layers are dense.
         top_k: experts that a token visits.
         expert_ffn: width of an expert; ``ffn`` by default.
-        top_groups: nodes that a token's experts lie on at most, as its router limits them; 0
-            without a limit.
-        shared_ffn: width of the experts that all tokens visit, together.
-        dense_layers: layers without experts at the front.
-        moe_every: every how many of the other layers has experts.
-        q_lora: rank of the queries in multi-head latent attention; 0 where they are not compressed.
-        kv_lora: rank of keys and values in it; 0 where attention is the usual one.
-        rope_dim: dimensions of a head that hold the position, in latent attention; ``head_dim`` are
-            the others.
+        top_groups: limit of the nodes that a token's experts lie on, set by the router; 0: none.
+        shared_ffn: total width of the experts that all tokens visit.
+        dense_layers: number of first layers without experts.
+        moe_every: period of layers with experts among the other layers: 2 is every second one.
+        q_lora: rank of the queries in multi-head latent attention; 0 if they are not compressed.
+        kv_lora: rank of keys and values in multi-head latent attention; 0 for other attention.
+        rope_dim: dimensions of a head for the position in latent attention, in addition to
+            ``head_dim``.
         v_dim: size of a value head; ``head_dim`` by default.
-        o_lora: rank of attention's output in each of ``o_groups`` groups of heads; keys and values
-            are then one head that is both (DeepSeek-V4). 0 where it is one matrix.
-        o_groups: groups of heads of that output.
-        csa: tokens in a key of compressed sparse attention.
-        hca: tokens in a key of heavily compressed attention.
+        o_lora: rank of attention's output in each of ``o_groups`` groups of heads; one head is then
+            both key and value (DeepSeek-V4). 0: the output is one matrix.
+        o_groups: groups of heads of attention's output.
+        csa: tokens per key of compressed sparse attention.
+        hca: tokens per key of heavily compressed attention.
         streams: parallel hidden states that hyper-connections mix before and after attention and
             MLP.
         mtp: layers of multi-token prediction.
-        window: tokens that a layer with a sliding window attends to, or of a chunk; 0 without.
-        mixers: what mixes tokens in each layer, again and again in this order (:class:`Layer`);
-            attention by default, window where ``window`` is given.
-        mlps: the MLP of each layer, in the same way; by ``dense_layers`` and ``moe_every`` by
-            default.
+        window: tokens in a sliding window or in a chunk; 0 without either.
+        mixers: repeating pattern of the layers' mixers (:class:`Layer`); attention by default,
+            window if ``window`` is given.
+        mlps: repeating pattern of the layers' MLPs; follows from ``dense_layers`` and
+            ``moe_every`` by default.
         attention_gate: whether attention's output has a gate as wide as the queries.
-        expert_hidden: size of what experts read and write, between projections down and up;
+        expert_hidden: size of experts' inputs and outputs, between projections down and up;
             ``hidden`` by default.
         index_heads: heads of sparse attention's indexer.
-        index_dim: size of its heads.
+        index_dim: size of the indexer's heads.
         index_top_k: tokens that a token attends to in sparse attention.
-        state_heads: heads of layers that carry a state.
-        state_dim: size of a value head of theirs.
-        state_groups: heads of their keys and queries (of B and C in Mamba); ``state_heads`` by
+        state_heads: heads of layers with a state.
+        state_dim: size of a state's value head.
+        state_groups: heads of a state's keys and queries (of B and C in Mamba); ``state_heads`` by
             default.
-        state_size: size of a key head of theirs, the state's other side.
-        conv: width of their convolution; 0 without one.
+        state_size: size of a state's key head.
+        conv: width of the convolution before a state; 0 without one.
         encoder: an encoder that feeds the embedding, as a table; none by default.
-        source: where the numbers are from.
+        source: the source of the numbers.
     """
 
     hidden: int
@@ -217,14 +214,15 @@ class Model:
         self._check_kinds()
 
     def _check_kinds(self) -> None:
-        """Refuse kinds of layers that are not known, or whose sizes are not given."""
+        """Refuse unknown kinds of layers, and kinds whose sizes are missing (RefusedValue)."""
         for name, known in (("mixers", MIXERS), ("mlps", MLPS)):
             if wrong := set(getattr(self, name)) - set(known):
-                raise RefusedValue(name, f"must be of {', '.join(known)}, got {sorted(wrong)[0]!r}")
+                expected = ", ".join(known)
+                raise RefusedValue(name, f"must be among {expected}, got {sorted(wrong)[0]!r}")
             if len(getattr(self, name)) > self.layers:
                 raise RefusedValue(
                     name,
-                    f"must be {self.layers} at most, one a layer, got {len(getattr(self, name))}",
+                    f"must be at most {self.layers}, one per layer, got {len(getattr(self, name))}",
                 )
         needed = {
             **dict.fromkeys(("window", "chunk"), ("window",)),
@@ -239,11 +237,11 @@ class Model:
         if "experts" in self.mlps and not self.experts:
             raise RefusedValue("experts", "is needed by layers with experts")
         if any(layer == ("none", "none") for layer in kinds_of(self)):
-            raise RefusedValue("mixers", "and mlps must not both be none in a layer")
+            raise RefusedValue("mixers", "and mlps must not both be none for the same layer")
 
     @property
     def moe_layers(self) -> int:
-        """Layers that have experts."""
+        """Number of layers with experts."""
         return sum(layer.mlp == "experts" for layer in kinds_of(self))
 
 
@@ -267,32 +265,32 @@ def kinds_of(model: Model) -> tuple[Layer, ...]:
 
 
 def mtp_kind(model: Model) -> Layer:
-    """Return the kind of a layer of multi-token prediction: attention as most layers have it,
-    experts where any has.
+    """Return the kind of a layer of multi-token prediction.
+
+    It has the most frequent attention of the model, and experts if the model has any.
     """
-    known = [
+    attentions = [
         layer.mixer
         for layer in kinds_of(model)
         if layer.mixer in ("attention", "window", "chunk", "sparse")
     ]
-    mixer = max(known, key=known.count) if known else "attention"
+    mixer = max(attentions, key=attentions.count) if attentions else "attention"
     return Layer(mixer, "experts" if model.experts else "dense")
 
 
 def mixer_parameters(model: Model, mixer: str) -> int:
-    """Count the parameters of a layer's mixer, and of its norm.
+    """Return the parameters of a layer's mixer and its norm.
 
-    Of layers with a state: Mamba-2 (arXiv 2405.21060) as Megatron-LM builds it, gated delta net as
-    Qwen3-Next, Kimi delta attention (arXiv 2510.26692), lightning attention as MiniMax-01 (arXiv
-    2501.08313).
+    Layers with a state are counted as in their models: Mamba-2 (arXiv 2405.21060) as in
+    Megatron-LM, gated delta net as in Qwen3-Next, Kimi delta attention as in arXiv 2510.26692, and
+    lightning attention as in MiniMax-01 (arXiv 2501.08313).
     """
     if mixer == "none":
         return 0
+    if mixer == "sparse":
+        return attention_parameters(model) + index_parameters(model)
     if mixer not in STATES:
-        more = (
-            index_parameters(model) if mixer == "sparse" else compression_parameters(model, mixer)
-        )
-        return attention_parameters(model) + more
+        return attention_parameters(model) + compression_parameters(model, mixer)
     h, heads, values = model.hidden, model.state_heads, model.state_heads * model.state_dim
     keys = 2 * model.state_groups * model.state_size
     mixed, norm = values + keys, h * (2 if model.biases else 1)
@@ -314,7 +312,7 @@ def mixer_parameters(model: Model, mixer: str) -> int:
             + model.state_dim
             + values * h
         )
-    if mixer == "kda":  # gates of decay and output pass a size of one head
+    if mixer == "kda":  # gates of decay and output are products of rank state_dim
         gates = 2 * h * model.state_dim + model.state_dim * (keys // 2 + values) + h * heads
         return (
             norm
@@ -330,17 +328,16 @@ def mixer_parameters(model: Model, mixer: str) -> int:
 
 
 def index_parameters(model: Model) -> int:
-    """Count the matrices of sparse attention's indexer: its queries, its one key head and the
-    weights of its heads.
-    """
+    """Return the parameters of sparse attention's indexer: queries, one key head, head weights."""
     return model.q_lora * model.index_heads * model.index_dim + model.hidden * (
         model.index_dim + model.index_heads
     )
 
 
 def compression_parameters(model: Model, mixer: str) -> int:
-    """Count the parameters of the compressor that makes one key of several tokens, CSA's of twice
-    as many, and of CSA's indexer.
+    """Return the parameters of compressed attention's compressor, and of CSA's indexer.
+
+    The compressor makes one key of several tokens; CSA's makes overlapping keys of twice as many.
     """
     if mixer not in COMPRESSED:
         return 0
@@ -353,17 +350,13 @@ def compression_parameters(model: Model, mixer: str) -> int:
 
 
 def stream_parameters(model: Model) -> int:
-    """Count the parameters of mixing hidden states before and after one part of a layer (mHC, arXiv
-    2512.24880).
-    """
+    """Return the parameters of hyper-connections around one part of a layer (arXiv 2512.24880)."""
     mixed = (2 + model.streams) * model.streams
     return mixed * (model.streams * model.hidden + 1) + 3 if model.streams > 1 else 0
 
 
 def attention_parameters(model: Model) -> int:
-    """Count the parameters of a layer's attention: query, key, value and output matrices, their
-    biases, its norm.
-    """
+    """Return the parameters of a layer's attention: matrices of Q, K, V, output; biases; norm."""
     h, a = model.hidden, model.heads
     norm = h * (2 if model.biases else 1)
     if model.kv_lora:
@@ -394,8 +387,9 @@ def attention_parameters(model: Model) -> int:
 
 
 def mlp_parameters(model: Model, mlp: str, active: bool = False) -> int:
-    """Count the parameters of a layer's MLP and its norm; of its experts, all or those that one
-    token visits.
+    """Return the parameters of a layer's MLP or experts, and its norm.
+
+    ``active`` counts only the experts that one token visits.
     """
     h, matrices = model.hidden, 3 if model.gated else 2
     norm = h * (2 if model.biases else 1)
@@ -413,22 +407,22 @@ def mlp_parameters(model: Model, mlp: str, active: bool = False) -> int:
 
 
 def expert_parameters(model: Model) -> int:
-    """Count the parameters of one routed expert."""
+    """Return the parameters of one routed expert."""
     return (3 if model.gated else 2) * model.expert_hidden * model.expert_ffn
 
 
 def layer_parameters(model: Model, layer: Layer, active: bool = False) -> int:
-    """Count the parameters of one layer."""
+    """Return the parameters of one layer; ``active`` counts only experts that a token visits."""
     mixed = ((layer.mixer != "none") + (layer.mlp != "none")) * stream_parameters(model)
     return mixer_parameters(model, layer.mixer) + mlp_parameters(model, layer.mlp, active) + mixed
 
 
 def copied_parameters(model: Model, layer: Layer) -> int:
-    """Count the parameters of a layer, experts left out, that every tensor-parallel rank has whole.
+    """Return the parameters of a layer outside experts that each tensor-parallel rank has in full.
 
     In Megatron-LM these are norms, biases of outputs, the projections of hidden states to latents
     (``parallel_mode="duplicated"`` in its multi_latent_attention.py), the router, the projections
-    around latent experts, the indexer of sparse attention, and what mixes several hidden states.
+    around latent experts, the indexer of sparse attention, and hyper-connections.
     """
     h = model.hidden
     norm = h * (2 if model.biases else 1)
@@ -456,42 +450,35 @@ def copied_parameters(model: Model, layer: Layer) -> int:
 
 
 def encoder_parameters(encoder: Encoder) -> int:
-    """Count the parameters of an encoder's layers: four matrices of attention, those of the MLP,
-    norms.
-    """
+    """Return the parameters of an encoder's layers: four attention matrices, MLP, norms."""
     e = encoder
     return e.layers * (4 * e.hidden**2 + (3 if e.gated else 2) * e.hidden * e.ffn + 2 * e.hidden)
 
 
 def embedding_parameters(model: Model) -> int:
-    """Count the parameters before the first layer."""
+    """Return the parameters before the first layer."""
     return model.vocab * model.hidden + (model.seq * model.hidden if model.learned_positions else 0)
 
 
 def head_parameters(model: Model) -> int:
-    """Count the parameters after the last layer; an output matrix that is tied counts as the
-    embedding's.
-    """
+    """Return the parameters after the last layer, without a tied output matrix."""
     matrix = 0 if model.tied else model.vocab * model.hidden
     return matrix + model.hidden * (2 if model.biases else 1)
 
 
 def count_parameters(model: Model, active: bool = False) -> int:
-    """Count a model's parameters, without the layers of multi-token prediction; ``active``: those
-    that a token visits.
+    """Return a model's parameters, without layers of multi-token prediction.
 
-    Multi-token prediction shares embedding and output matrix and is left out at inference; see
-    :func:`mtp_parameters`.
+    ``active`` counts only the experts that a token visits. Layers of multi-token prediction are not
+    used at inference; :func:`mtp_parameters` counts them.
     """
     layers = sum(layer_parameters(model, layer, active) for layer in kinds_of(model))
-    tower = encoder_parameters(model.encoder) if model.encoder else 0
-    return layers + embedding_parameters(model) + head_parameters(model) + tower
+    encoder = encoder_parameters(model.encoder) if model.encoder else 0
+    return layers + embedding_parameters(model) + head_parameters(model) + encoder
 
 
 def mtp_parameters(model: Model) -> int:
-    """Count the parameters of the layers of multi-token prediction: a layer each, and a 2h x h
-    projection.
-    """
+    """Return the parameters of multi-token prediction: layers, each with a 2h x h projection."""
     return model.mtp * (
         layer_parameters(model, mtp_kind(model)) + 2 * model.hidden**2 + 3 * model.hidden
     )
@@ -499,30 +486,29 @@ def mtp_parameters(model: Model) -> int:
 
 @lru_cache(maxsize=64)
 def flops_per_token(model: Model) -> float:
-    """Count the FLOPs of training a token, forward and backward, without recomputation; attention
-    by its causal half.
+    """Return the FLOPs of training on one token: forward and backward without recomputation.
 
-    Six for each parameter of a matrix that the token visits, and three times the FLOPs of its
-    layers with other tokens; an encoder's are divided over the sequence, a frozen one's are those
-    of its forward.
+    They are six for each parameter of a matrix that the token visits, and three times those of the
+    forward's products without weights. Attention counts by its causal half. An encoder's FLOPs are
+    divided over the sequence; a frozen encoder has only those of its forward.
     """
-    visited = other = 0.0
+    visited = mixing = 0.0
     for layer in (*kinds_of(model), *(mtp_kind(model),) * model.mtp):
-        visited += layer_parameters(model, layer, active=True) - _beside_matrices(model, layer)
-        other += mixing_flops(model, layer.mixer)
+        visited += layer_parameters(model, layer, active=True) - _vector_parameters(model, layer)
+        mixing += mixing_flops(model, layer.mixer)
     visited += model.mtp * 2 * model.hidden**2 + (1 + model.mtp) * model.vocab * model.hidden
-    tower = 0.0
+    encoder_flops = 0.0
     if e := model.encoder:
         each = (
             2.0 * (encoder_parameters(e) - 2 * e.layers * e.hidden)
             + 4.0 * e.layers * e.tokens * e.hidden
         )
-        tower = (1 if e.frozen else 3) * each * e.tokens / model.seq
-    return 6.0 * visited + 3.0 * other + tower
+        encoder_flops = (1 if e.frozen else 3) * each * e.tokens / model.seq
+    return 6.0 * visited + 3.0 * mixing + encoder_flops
 
 
-def _beside_matrices(model: Model, layer: Layer) -> int:
-    """Count a layer's parameters outside matrices: norms, and the scales and shifts of a state."""
+def _vector_parameters(model: Model, layer: Layer) -> int:
+    """Return a layer's parameters outside matrices: norms, and scales and shifts of a state."""
     norm = model.hidden * (2 if model.biases else 1)
     result = norm * ((layer.mixer != "none") + (layer.mlp != "none"))
     values, keys = model.state_heads * model.state_dim, 2 * model.state_groups * model.state_size
@@ -534,11 +520,10 @@ def _beside_matrices(model: Model, layer: Layer) -> int:
 
 
 def mixing_flops(model: Model, mixer: str) -> float:
-    """Count the FLOPs of a token's forward in a layer with other tokens: attention's products, or a
-    state's update.
+    """Return the FLOPs of a token's forward in a mixer without weights.
 
-    A state of p x n in each head takes 7 p n, as Megatron-LM counts Mamba's; lightning attention's,
-    without a gate of its own, 5 p n.
+    They are those of attention's products, or of a state's update. A head with a state of p x n
+    takes 7 p n, as Megatron-LM counts Mamba; lightning attention has no gate and takes 5 p n.
     """
     if mixer == "none":
         return 0.0
@@ -549,16 +534,14 @@ def mixing_flops(model: Model, mixer: str) -> float:
             * model.state_dim
             * model.state_size
         )
-    apart = {"sparse": 1, "csa": model.csa}.get(mixer, 0)
-    index = model.seq / apart * model.index_heads * (model.index_dim + 1) if apart else 0
+    ratio = {"sparse": 1, "csa": model.csa}.get(mixer, 0)  # tokens per key of the indexer
+    index = model.seq / ratio * model.index_heads * (model.index_dim + 1) if ratio else 0
     width = model.head_dim + model.rope_dim + model.v_dim
     return 2.0 * attended_tokens(model, mixer) * model.heads * width + index
 
 
 def attended_tokens(model: Model, mixer: str) -> float:
-    """Return the mean number of tokens that a token attends to: half the sequence or chunk, a
-    window, those chosen.
-    """
+    """Return the mean number of keys that a token attends to."""
     if mixer == "chunk":
         return min(model.window, model.seq) / 2
     if mixer in COMPRESSED:
@@ -574,47 +557,49 @@ def attended_tokens(model: Model, mixer: str) -> float:
 
 
 def library() -> Mapping[str, Path]:
-    """List the models of the library: names and files."""
+    """Return the files of the library's models, by name."""
     return toml.list_installed(LIBRARY)
 
 
 def is_config(spec: str) -> bool:
-    """Return whether a model is named by a config.json or a folder with one, whose ``seq`` is the
-    longest possible.
+    """Return whether a model is given by a config.json, or by a folder that may have one.
+
+    Its ``seq`` is the longest sequence possible.
     """
     return spec.lower() not in library() and (spec.endswith(".json") or Path(spec).is_dir())
 
 
 def read_model(spec: str, seq: int | None = None) -> Model:
-    """Read a model: a name of the library, a TOML file, a Hugging Face config.json, or a folder
-    with one.
+    """Read a model by a name of the library, or from a TOML file or a Hugging Face config.json.
 
     Args:
-        spec: the name or path.
-        seq: the sequence length instead of the model's own.
+        spec: the name, the path, or a folder with a config.json.
+        seq: sequence length that replaces the model's.
 
     Raises:
-        InputError: no such name or file, or one that describes no model; the message says what is
-            wrong where. Or sequences that are too long.
+        InputError: there is no such name or file, the file does not describe a model, or ``seq`` is
+            out of range.
     """
     model = _read(spec, any_length=seq is not None)
     try:
         return model if seq is None else replace(model, seq=seq)
     except RefusedValue as refused:
-        raise InputError(f"--{refused}", "such as --seq 4096") from None
+        raise InputError(f"--{refused}", "e.g. --seq 4096") from None
 
 
 def read_trained(spec: str, seq: int | None = None) -> Model:
-    """Read a model that is to be trained: a config.json only says how long its sequences may be.
+    """Read a model for training; with a config.json, ``seq`` is required.
+
+    A config.json states only the longest sequence possible.
 
     Raises:
-        InputError: as :func:`read_model`; or a config.json, and no length of sequences.
+        InputError: as :func:`read_model`; or ``seq`` is missing with a config.json.
     """
     model = read_model(spec, seq)
     if seq is None and is_config(spec):
         raise InputError(
-            f"'{spec}' says how long sequences may be at most, {model.seq:,} tokens, not how long "
-            f"yours are",
+            f"'{spec}' states the longest sequence possible ({model.seq:,} tokens), not the length "
+            f"of yours",
             "--seq 8192",
         )
     return model

@@ -1,6 +1,4 @@
-"""The operators of a layer, of embedding and of output: FLOPs, bytes and kernels of a microbatch on
-one GPU.
-"""
+"""Operators of layers, embedding and output: FLOPs, bytes and kernels of a microbatch on a GPU."""
 
 from __future__ import annotations
 
@@ -15,34 +13,35 @@ from ppsim.workload.model.model import COMPRESSED, STATES, Encoder, Layer, Model
 from ppsim.workload.model.parallel import Parallel
 
 Floats = NDArray[np.float64]
-LINEAR, WIDE, FLASH, NONE = 0, 1, 2, 3  # at the precision of training; in 16 bits; one kernel; none
-FORWARD, INPUTS, WEIGHTS = 0, 1, 2  # rows
+# Units of an operator: products in the training precision; products in 16 bits; attention in one
+# kernel; no matrix units.
+LINEAR, WIDE, FLASH, NONE = 0, 1, 2, 3
+FORWARD, INPUTS, WEIGHTS = 0, 1, 2  # rows of a column: F, I and W
 ITEM = 2  # bytes of an activation
-CLAMPED = 8.0  # two clamps, scale, sigmoid, two products, and biases before and after
+# Kernels of a clamped activation: two clamps, scale, sigmoid, two products, two biases.
+CLAMPED = 8.0
 NARROW = ("fp8", "mxfp8", "nvfp4")
-# Bytes that a logit's loss moves forward and backward in Megatron-LM's own kernels: to 32 bits,
-# greatest, less it, exponent, sum, over it; less one where the token is, times the gradient, to 16
-# bits.
+# Bytes per logit that the unfused loss of Megatron-LM moves. Forward: cast to 32 bits, maximum,
+# difference, exponential, sum, quotient. Backward: subtraction at the token, product with the
+# gradient, cast to 16 bits.
 UNFUSED = 38, 14
-# tokens that kernels of states take at a time, as flash-linear-attention and mamba_ssm do
+# tokens per chunk in kernels of states, as in flash-linear-attention and mamba_ssm
 CHUNK = 128
 
 
 @dataclass(frozen=True)
 class Operators:
-    """Operators, as columns; rows of two-dimensional columns are F, I (gradient of inputs) and W
-    (of weights).
+    """n operators as columns; rows of shape (3, n) are F, I (of inputs) and W (of weights).
 
     Attributes:
-        names: of the operators.
-        unit: LINEAR, WIDE, FLASH or NONE: which of the GPU's peaks counts.
-        size: shape (3, n): m, n and k of one matrix product; of attention queries, keys and mean
-            width of a head.
-        flops: shape (3, n).
-        moved: shape (3, n), bytes that the products read and write, which their time cannot be
-            below.
-        touched: shape (3, n), bytes of elementwise work, whose time is added.
-        kernels: shape (3, n), launches.
+        names: names of the operators.
+        unit: LINEAR, WIDE, FLASH or NONE, which select the GPU's peak.
+        size: shape (3, n), m, n and k of one matrix product; for attention its queries, its keys
+            and the mean width of a head.
+        flops: shape (3, n), FLOPs.
+        moved: shape (3, n), bytes that products read and write; a lower bound of their time.
+        touched: shape (3, n), bytes of elementwise work; its time is added.
+        kernels: shape (3, n), kernel launches.
     """
 
     names: tuple[str, ...]
@@ -59,7 +58,7 @@ Triple = tuple[float, ...]
 
 @dataclass
 class _Rows:
-    """Operators as they are collected."""
+    """A list of operators under construction."""
 
     rows: list[tuple[str, int, Triple, Triple, Triple, Triple, Triple]]
 
@@ -73,8 +72,9 @@ class _Rows:
         unit: int = LINEAR,
         cast: float = 0.0,
     ) -> None:
-        """Add ``times`` products of m x k by k x n with weights; ``cast``: bytes an element to
-        narrow its inputs.
+        """Add ``times`` products of m x k by k x n with weights.
+
+        ``cast`` is the bytes per element that casting inputs to the training precision moves.
         """
         flops, moved = 2 * m * n * k * times, ITEM * (m * k + k * n + m * n) * times
         narrow = (cast * m * k * times, cast * m * n * times, 0.0)
@@ -93,8 +93,9 @@ class _Rows:
         kernels: tuple[float, float] = (1.0, 3.0),
         touched: Triple = (0.0, 0.0, 0.0),
     ) -> None:
-        """Add products without weights, whose backward takes ``backward`` times as much as their
-        forward.
+        """Add products without weights.
+
+        ``backward`` is the FLOPs and bytes of the backward over those of the forward.
         """
         columns = (
             (flops, backward * flops, 0.0),
@@ -105,7 +106,7 @@ class _Rows:
         self.rows.append((name, unit, size, *columns))
 
     def elementwise(self, name: str, forward: float, backward: float, kernels: float = 1.0) -> None:
-        """Add elementwise work on that many bytes."""
+        """Add elementwise work that moves ``forward`` and ``backward`` bytes."""
         none = (0.0, 0.0, 0.0)
         self.rows.append(
             (
@@ -129,26 +130,28 @@ class _Rows:
 
 @lru_cache(maxsize=4096)
 def layer_operators(model: Model, parallel: Parallel, layer: Layer) -> Operators:
-    """List the operators of one layer."""
+    """Return the operators of one layer."""
     rows = _Rows([])
     for part in layer if model.streams > 1 else ():
         if part != "none":
-            _streams(rows, model, parallel)
+            _add_streams(rows, model, parallel)
     if layer.mixer in STATES:
-        _state(rows, model, parallel, layer.mixer)
+        _add_state(rows, model, parallel, layer.mixer)
     elif layer.mixer != "none":
-        _attention(rows, model, parallel, layer.mixer)
-    if layer.mlp != "none":
-        (_experts if layer.mlp == "experts" else _mlp)(rows, model, parallel)
+        _add_attention(rows, model, parallel, layer.mixer)
+    if layer.mlp == "experts":
+        _add_experts(rows, model, parallel)
+    elif layer.mlp != "none":
+        _add_mlp(rows, model, parallel)
     return rows.finish()
 
 
 @lru_cache(maxsize=1024)
 def head_operators(model: Model, parallel: Parallel) -> Operators:
-    """List the operators after the last layer: the final norm, the output matrix and the loss."""
+    """Return the operators after the last layer: the final norm, the output matrix and the loss."""
     tokens = tokens_of(model, parallel)
     rows = _Rows([])
-    _norm(
+    _add_norm(
         rows,
         "final norm",
         tokens / (parallel.tp if parallel.sequence_parallel else 1) * model.hidden,
@@ -162,9 +165,7 @@ def head_operators(model: Model, parallel: Parallel) -> Operators:
 
 @lru_cache(maxsize=1024)
 def embedding_operators(model: Model, parallel: Parallel) -> Operators:
-    """List the operators before the first layer: looking up embeddings, and adding up their
-    gradients.
-    """
+    """Return the operators before the first layer: the embedding, and the sum of its gradients."""
     rows = _Rows([])
     elements = tokens_of(model, parallel) * model.hidden
     rows.elementwise("embedding", 3 * ITEM * elements, 4 * ITEM * elements, 3)
@@ -173,7 +174,7 @@ def embedding_operators(model: Model, parallel: Parallel) -> Operators:
 
 @lru_cache(maxsize=64)
 def encoder_operators(encoder: Encoder, parallel: Parallel) -> Operators:
-    """List the operators of an encoder's layer; each token attends to all of its sequence."""
+    """Return the operators of an encoder's layer, whose attention has no mask."""
     e, t, cast = encoder, parallel.tp, _cast(parallel)
     tokens = parallel.mbs * e.tokens / parallel.cp
     local = tokens / (t if parallel.sequence_parallel else 1)
@@ -194,41 +195,43 @@ def encoder_operators(encoder: Encoder, parallel: Parallel) -> Operators:
 
 
 def check_division(model: Model, parallel: Parallel) -> None:
-    """Prove that heads divide over tensor-parallel ranks, and experts over expert-parallel ones.
+    """Refuse ranks over which heads, experts or tokens do not divide.
 
     Raises:
-        InputError: they do not.
+        InputError: heads do not divide over tensor-parallel ranks, experts over expert-parallel
+            ranks, or a sequence over two parts for each context-parallel rank.
     """
-    heads, experts = (
-        (model.heads, parallel.tp, "heads over", "tp"),
-        (model.experts, parallel.ep, "experts over", "ep"),
-    )
-    for amount, ranks, what, option in (heads, experts):
+    for amount, ranks, noun, option in (
+        (model.heads, parallel.tp, "heads", "tp"),
+        (model.experts, parallel.ep, "experts", "ep"),
+    ):
         if amount % ranks:
+            fits = next(n for n in range(min(ranks, amount), 0, -1) if amount % n == 0)
             raise InputError(
-                f"{model.name or 'the model'}: {amount} {what} {option} = {ranks} do not divide",
-                f"--{option} "
-                f"{next(n for n in range(min(ranks, amount), 0, -1) if amount % n == 0)}",
+                f"{model.name or 'the model'}: {amount} {noun} do not divide over "
+                f"{option} = {ranks}",
+                f"--{option} {fits}",
             )
     if parallel.cp > 1 and model.seq % (2 * parallel.cp):
         raise InputError(
             f"{model.name or 'the model'}: {model.seq} tokens do not divide into 2 x cp = "
             f"{2 * parallel.cp} parts",
-            "another --cp or --seq: each rank takes a part from the front and one from the back",
+            "another --cp or --seq: each rank has a part from the front and one from the back",
         )
 
 
 def tokens_of(model: Model, parallel: Parallel) -> float:
-    """Return the tokens of a microbatch, or of one of its parts, on one context-parallel rank."""
+    """Return the tokens of a microbatch, or of a slice of it, on one context-parallel rank."""
     return parallel.mbs * model.seq / parallel.cp / parallel.parts
 
 
-def _attention(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
+def _add_attention(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
+    """Add a layer's attention: norm, projections, positions, attention itself, output, residual."""
     t, a = parallel.tp, model.heads / parallel.tp
     tokens, h = tokens_of(model, parallel), model.hidden
     local = tokens / (t if parallel.sequence_parallel else 1)
     cast = _cast(parallel)
-    _norm(rows, "attention norm", local * h)
+    _add_norm(rows, "attention norm", local * h)
     width = model.head_dim + model.rope_dim
     if model.kv_lora:
         rank = model.q_lora
@@ -252,28 +255,30 @@ def _attention(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> Non
             "query, key, value", tokens, (queries + 2 * keys) * model.head_dim, h, cast=cast
         )
     if not model.learned_positions:
-        turned = ITEM * tokens * (a + keys) * width
-        rows.elementwise("positions", 2 * turned, 2 * turned)
+        rotated = ITEM * tokens * (a + keys) * width
+        rows.elementwise("positions", 2 * rotated, 2 * rotated)
     if mixer == "sparse":
-        _indexer(rows, model, parallel)
+        _add_indexer(rows, model, parallel)
     elif mixer in COMPRESSED:
-        _compressed_keys(rows, model, parallel, mixer)
-    _scores(rows, model, parallel, mixer, a, keys)
+        _add_compressed_keys(rows, model, parallel, mixer)
+    _add_scores(rows, model, parallel, mixer, a, keys)
     if model.attention_gate:
-        _activation(rows, model, tokens * a * model.v_dim)
+        _add_activation(rows, model, tokens * a * model.v_dim)
     if model.o_lora:
         rows.product("attention output down", tokens, model.o_lora, a * model.v_dim, cast=cast)
         rows.product("attention output", tokens, h, model.o_groups * model.o_lora / t, cast=cast)
     else:
         rows.product("attention output", tokens, h, a * model.v_dim, cast=cast)
-    _residual(rows, "attention residual", model, local * h)
+    _add_residual(rows, "attention residual", model, local * h)
 
 
-def _scores(
+def _add_scores(
     rows: _Rows, model: Model, parallel: Parallel, mixer: str, a: float, keys: float
 ) -> None:
-    """Attention's two products: in one kernel over the tokens that the mask leaves, or with all
-    scores written out.
+    """Add attention's two products.
+
+    With ``flash`` they are one kernel that skips masked tokens; otherwise all scores are written
+    to memory. ``a`` and ``keys`` are the heads of queries and of keys on a rank.
     """
     tokens = tokens_of(model, parallel)
     qk, pv = model.head_dim + model.rope_dim, model.v_dim
@@ -293,23 +298,23 @@ def _scores(
     rows.elementwise("attention dropout", (2 * ITEM + 1) * scores, (2 * ITEM + 1) * scores)
 
 
-def _compressed_keys(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
-    """DeepSeek-V4's keys of several tokens: two products, whose weighted sums are keys; CSA's
-    indexer has its own.
+def _add_compressed_keys(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
+    """Add DeepSeek-V4's compressed keys: two products, weighted sums over tokens, CSA's indexer.
 
-    Both stay in 16 bits where other products are narrower, as in Megatron-LM (pull request 5308).
+    The products are in 16 bits in any training precision, as in Megatron-LM (pull request 5308).
     """
     local = tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1)
     wide = (4 if mixer == "csa" else 2) * model.head_dim
     rows.product("keys of several tokens", local, wide, model.hidden, unit=WIDE)
     rows.elementwise("weighted keys", 2 * 4 * local * wide, 4 * 4 * local * wide, 4)
     if mixer == "csa":
-        _indexer(rows, model, parallel, model.csa)
+        _add_indexer(rows, model, parallel, model.csa)
 
 
-def _indexer(rows: _Rows, model: Model, parallel: Parallel, ratio: int = 1) -> None:
-    """DeepSeek-V3.2's indexer: every head of every token scores all keys before it; the best are
-    attended to.
+def _add_indexer(rows: _Rows, model: Model, parallel: Parallel, ratio: int = 1) -> None:
+    """Add DeepSeek-V3.2's indexer: heads score all earlier keys, and attention uses the best.
+
+    ``ratio`` is the tokens per key; compressed keys are scored in 16 bits.
     """
     tokens, unit = tokens_of(model, parallel), WIDE if ratio > 1 else LINEAR
     cast = 0.0 if ratio > 1 else _cast(parallel)
@@ -325,13 +330,12 @@ def _indexer(rows: _Rows, model: Model, parallel: Parallel, ratio: int = 1) -> N
     rows.elementwise("top tokens", 4 * local * keys / 2, 0.0, 2)
 
 
-def _state(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
-    """A layer with a state: projections, convolution, the state in chunks of tokens, gate and norm,
-    output.
+def _add_state(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
+    """Add a layer's state: norm, projections, convolution, state, gate and norm, output, residual.
 
-    In chunks of c tokens, a head of p values and n keys multiplies within a chunk, c/2 (n + p) a
-    token, and with the state before it, 2 n p (Mamba-2, arXiv 2405.21060, section 6; gated delta
-    net the same way, arXiv 2412.06464).
+    With chunks of c tokens, a head of p values and n keys multiplies c/2 (n + p) numbers per token
+    within a chunk, and 2 n p with the state before it (Mamba-2, arXiv 2405.21060, section 6; the
+    same for gated delta net, arXiv 2412.06464).
     """
     p, h, cast = parallel, model.hidden, _cast(parallel)
     tokens = tokens_of(model, p)
@@ -341,7 +345,7 @@ def _state(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
         2 * model.state_groups * model.state_size / p.tp,
     )
     gates = model.state_heads / p.tp * {"mamba": 1, "delta": 2, "kda": 1}.get(mixer, 0)
-    _norm(rows, "state norm", local * h)
+    _add_norm(rows, "state norm", local * h)
     gate = 0.0 if mixer == "kda" else values
     rows.product("state in", tokens, gate + values + keys + gates, h, cast=cast)
     if mixer == "kda":
@@ -356,43 +360,44 @@ def _state(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
     flops = 2 * tokens * heads * (chunk / 2 * wide + 2 * model.state_size * model.state_dim)
     moved = ITEM * tokens * (2 * values + keys)
     size = (model.seq / p.cp, model.seq, wide / 2)
-    # The state at the end of each chunk, in 32 bits: written, passed on (read, written), read;
-    # twice that backward.
+    # The state at the end of each chunk, in 32 bits, is written, read and written by the pass over
+    # chunks, and read; the backward moves twice as much.
     passed = 4 * 4 * tokens / chunk * heads * model.state_size * model.state_dim
     touched = (passed, 2 * passed, 0.0)
     rows.mixing("state", FLASH, size, flops, moved, kernels=(4.0, 8.0), touched=touched)
     rows.elementwise("gate and norm", 3 * ITEM * tokens * values, 5 * ITEM * tokens * values, 2)
     rows.product("state out", tokens, h, values, cast=cast)
-    _residual(rows, "state residual", model, local * h)
+    _add_residual(rows, "state residual", model, local * h)
 
 
-def _streams(rows: _Rows, model: Model, parallel: Parallel) -> None:
-    """Hyper-connections around one part of a layer, in 32 bits: weights of hidden states, their
-    sum, the new ones.
+def _add_streams(rows: _Rows, model: Model, parallel: Parallel) -> None:
+    """Add hyper-connections around one part of a layer, in 32 bits.
+
+    They compute weights of the parallel hidden states, the states' sum, and new states.
     """
-    local, n = (
-        tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1),
-        model.streams,
-    )
+    n = model.streams
+    local = tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1)
     rows.product("stream weights", local, (2 + n) * n, n * model.hidden, unit=WIDE)
     moved = (4 * n + 2) * 4 * local * model.hidden
     rows.elementwise("streams", moved, 2 * moved, 4)
 
 
-def _mlp(rows: _Rows, model: Model, parallel: Parallel) -> None:
+def _add_mlp(rows: _Rows, model: Model, parallel: Parallel) -> None:
+    """Add a dense MLP with its norm and residual."""
     tokens, h, cast = tokens_of(model, parallel), model.hidden, _cast(parallel)
     local = tokens / (parallel.tp if parallel.sequence_parallel else 1)
     wide = model.ffn / parallel.tp
-    _norm(rows, "MLP norm", local * h)
+    _add_norm(rows, "MLP norm", local * h)
     rows.product("MLP in", tokens, wide * (2 if model.gated else 1), h, cast=cast)
-    _activation(rows, model, tokens * wide)
+    _add_activation(rows, model, tokens * wide)
     rows.product("MLP out", tokens, h, wide, cast=cast)
-    _residual(rows, "MLP residual", model, local * h)
+    _add_residual(rows, "MLP residual", model, local * h)
 
 
-def _experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
-    """An MoE layer on the busiest rank; an expert is whole, and each tensor-parallel rank has
-    different tokens.
+def _add_experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
+    """Add an MoE layer on the busiest rank.
+
+    An expert is not divided; each tensor-parallel rank has different tokens.
     """
     h, cast = model.hidden, _cast(parallel)
     local = tokens_of(model, parallel) / parallel.tp
@@ -400,7 +405,7 @@ def _experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
     groups = max(model.experts / parallel.ep, 1.0)
     received, gate = visits * parallel.load, 2 if model.gated else 1
     each = received / groups
-    _norm(rows, "MLP norm", local * h)
+    _add_norm(rows, "MLP norm", local * h)
     rows.product("router", local, model.experts, h, unit=WIDE)
     rows.elementwise("routing", 16 * local * model.experts, 8 * local * model.experts, 8)
     wide = model.expert_hidden
@@ -408,7 +413,7 @@ def _experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
         rows.product("latent down", local, wide, h, cast=cast)
     rows.elementwise("permute", 4 * ITEM * visits * wide, 4 * ITEM * visits * wide, 4)
     rows.product("experts in", each, model.expert_ffn * gate, wide, groups, cast=cast)
-    _expert_activation(rows, model, received * model.expert_ffn)
+    _add_expert_activation(rows, model, received * model.expert_ffn)
     rows.product("experts out", each, wide, model.expert_ffn, groups, cast=cast)
     rows.elementwise("unpermute", 4 * ITEM * visits * wide, 4 * ITEM * visits * wide, 4)
     if wide != h:
@@ -416,39 +421,38 @@ def _experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
     if model.shared_ffn:
         tokens, shared = tokens_of(model, parallel), model.shared_ffn / parallel.tp
         rows.product("shared expert in", tokens, shared * gate, h, cast=cast)
-        _activation(rows, model, tokens * shared)
+        _add_activation(rows, model, tokens * shared)
         rows.product("shared expert out", tokens, h, shared, cast=cast)
-    _residual(rows, "MLP residual", model, local * h)
+    _add_residual(rows, "MLP residual", model, local * h)
 
 
 def _cast(parallel: Parallel) -> float:
-    """Bytes an element that narrowing an input costs: it is read in 16 bits and written twice, as
-    is and transposed.
+    """Return the bytes per element that casting an input to a narrow precision moves.
+
+    It is read in 16 bits and written twice in 8 bits: plain and transposed.
     """
     return 4.0 if parallel.precision in NARROW else 0.0
 
 
-def _norm(rows: _Rows, name: str, elements: float) -> None:
+def _add_norm(rows: _Rows, name: str, elements: float) -> None:
     rows.elementwise(name, 2 * ITEM * elements, 4 * ITEM * elements)
 
 
-def _residual(rows: _Rows, name: str, model: Model, elements: float) -> None:
-    """Bias, dropout and residual: GPT models of the time have all of them."""
+def _add_residual(rows: _Rows, name: str, model: Model, elements: float) -> None:
+    """Add a residual; models with biases have bias and dropout in the same kernel."""
     mask = elements if model.biases else 0
     rows.elementwise(name, 3 * ITEM * elements + mask, 2 * ITEM * elements + mask)
 
 
-def _activation(rows: _Rows, model: Model, elements: float) -> None:
+def _add_activation(rows: _Rows, model: Model, elements: float) -> None:
     inputs = 2 if model.gated else 1
     rows.elementwise(
         "activation", (inputs + 1) * ITEM * elements, (2 * inputs + 1) * ITEM * elements
     )
 
 
-def _expert_activation(rows: _Rows, model: Model, elements: float) -> None:
-    """The activation of experts; with clamps, biases and a scale it is a kernel for each, of two
-    operands mostly.
-    """
+def _add_expert_activation(rows: _Rows, model: Model, elements: float) -> None:
+    """Add the activation of experts; a clamped one has a kernel for each of its steps."""
     if model.clamped:
         rows.elementwise(
             "clamped activation",

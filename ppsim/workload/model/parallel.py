@@ -1,6 +1,4 @@
-"""Parallelism of training on a cluster: the sizes of all groups, and the techniques of the
-software.
-"""
+"""Parallelism of training: the sizes of all groups of ranks, and techniques of the software."""
 
 from __future__ import annotations
 
@@ -17,15 +15,14 @@ PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
 OPTIMIZERS = ("adamw", "muon")
 KERNELS = ("fused", "compiled", "torch", "eager")
 GRAPHS = ("none", "partial", "full")
-# What selective recompute may run again; without modules it is attention's core.
+# modules that selective recompute may repeat, by Megatron-LM's names
 MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe")
-# that free most for their time where attention is fused
+# modules that free most bytes for their time, if attention is fused
 CHEAP = ("layernorm", "moe_act", "mla_up_proj")
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 MOST = 1 << 24
-# In which order ranks are numbered, the nearest first, as users spell it: Megatron-LM has these
-# two, the second with
-# --use-tp-pp-dp-mapping.
+# Orders in which ranks are numbered, nearest first, by the spellings that users may type.
+# Megatron-LM has these two, the second with --use-tp-pp-dp-mapping.
 RANK_ORDERS = {
     "tp-cp-ep-dp-pp": "tp-cp-ep-dp-pp",
     "tp-dp-pp": "tp-cp-ep-dp-pp",
@@ -47,69 +44,64 @@ class Parallel:
         vp: chunks of the model on each pipeline device.
         mbs: sequences in a microbatch.
         microbatches: microbatches of one pipeline in a step.
-        schedule: the pipeline's schedule, by its name in the registry; empty takes 1f1b or
-            interleaved.
-        slices: pieces of each sequence, by which an op's costs are divided; 0 takes as many as the
-            schedule cuts where nobody says.
-        parts: of a microbatch's tokens that an op takes one by one: the slices, where work on one
-            stage is priced.
-        sequence_parallel: whether tensor-parallel ranks divide what lies between the linear layers
-            too.
-        zero: 0 nothing is divided over data-parallel ranks; 1 optimizer states; 2 gradients too,
-            scattered after every microbatch; 3 weights too, gathered for every microbatch.
-        recompute: none; selective computes attention's products again; full runs each layer's
-            forward again.
-        modules: of MODULES, what selective runs again.
-        recompute_layers: how many layers of a stage recompute, one number or one for each stage;
-            None takes all.
-        flash: whether attention runs as one kernel that skips what the causal mask hides and keeps
-            no scores.
-        overlap_tp: whether tensor-parallel communication overlaps with the matrix products next to
-            it.
+        schedule: the pipeline's schedule, by its name in the registry; '' is 1f1b, or interleaved
+            if ``vp`` is above 1.
+        slices: slices of each sequence, each with its own ops; 0 takes the schedule's default.
+        parts: slices that a stage works on one by one; set where the work of one stage is priced.
+        sequence_parallel: whether tensor-parallel ranks also divide the activations between linear
+            layers.
+        zero: states divided over data-parallel ranks: 0 none; 1 optimizer states; 2 also gradients,
+            scattered after every microbatch; 3 also weights, gathered for every microbatch.
+        recompute: none; selective repeats ``modules`` of each layer; full repeats each layer's
+            forward.
+        modules: modules that selective recompute repeats, among MODULES.
+        recompute_layers: layers of a stage that recompute, one number for all stages or one for
+            each; None: all layers.
+        flash: whether attention is one kernel that skips masked tokens and keeps no scores.
+        overlap_tp: whether tensor-parallel communication overlaps with the adjacent matrix
+            products.
         overlap_p2p: whether messages between stages overlap with compute.
         overlap_dp: whether reductions of gradients and gathers of weights overlap with compute.
-        post_validation: whether a device's optimizer step waits for no other device, so that a step
-            takes the longest span of a device: zero-bubble's post-validation (arXiv 2401.10241,
-            section 4).
+        post_validation: whether a device starts its optimizer step without waiting for other
+            devices, so that a step takes the longest span of a device: zero-bubble's
+            post-validation (arXiv 2401.10241, section 4).
         overlap_ep: whether an F and a B of different microbatches run as a pair that hides
             all-to-all.
-        pairs_overlap: whether schedules made of such pairs may hide all-to-all where ``overlap_ep``
-            is not set.
-        offload: share of activations moved to the host until the backward.
-        precision: of the linear layers' products: bf16, fp16, fp8, mxfp8 or nvfp4.
-        gradient_bytes: of a gradient as it is summed and reduced.
+        pairs_overlap: whether schedules made of such pairs may set ``overlap_ep``.
+        offload: share of activations that are on the host until the backward.
+        precision: training precision, that of linear layers' products: bf16, fp16, fp8, mxfp8,
+            nvfp4 or fp32.
+        gradient_bytes: bytes of a gradient in sums and reductions.
         optimizer: adamw, or muon for the matrices of layers and AdamW for the rest.
-        moment_bytes: of each of the optimizer's two moments, and of Muon's one.
-        narrow_activation: whether an activation's inputs are kept as narrow as linear layers' are:
-            Megatron-LM's --activation-func-fp8-input-store, and DeepSeek-V3 (arXiv 2412.19437,
-            section 3.3.3).
-        narrow_weights: whether weights are held, and gathered, as narrow as they are multiplied:
+        moment_bytes: bytes of each of AdamW's two moments, and of Muon's single one.
+        narrow_activation: whether inputs of activation functions are kept in the training
+            precision: Megatron-LM's --activation-func-fp8-input-store, and DeepSeek-V3 (arXiv
+            2412.19437, section 3.3.3).
+        narrow_weights: whether weights are kept, and gathered, in the training precision:
             --fp8-param-gather of Megatron-LM, which needs ZeRO, and enable_fsdp_float8_all_gather
             of torchtitan.
-        early_weights: whether tokens' weights count before experts' second product, so that its
-            output is not kept.
+        early_weights: whether routing weights are applied before experts' second product, so that
+            its output need not be kept.
         adapters: whether only small adapters (LoRA) are trained: no weight gradients, reductions or
             optimizer states.
-        kernels: whose kernels run between the products: fused (Transformer Engine, Apex, Triton);
-            compiled, by torch.compile or XLA; torch, its own beside fused attention; or eager, as
-            in 2021, when attention's scores were written out.
-        cuda_graphs: what of an expert layer is launched as CUDA graphs: none, each kernel by the
-            host; partial, attention and routing; or full. Dense layers are launched far ahead of
-            the GPU without them.
+        kernels: source of the kernels between products: fused (Transformer Engine, Apex, Triton);
+            compiled (torch.compile or XLA); torch (PyTorch's kernels and fused attention); or eager
+            (as in 2021, with attention's scores written to memory).
+        cuda_graphs: part of an expert layer that is launched as CUDA graphs: none; partial
+            (attention and routing); or full. Dense layers need none: the host launches them far
+            ahead of the GPU.
         fused_experts: whether routing, permuting, activating and casting an expert layer's tokens
             are fused into the grouped products.
-        dispatch: how tokens go to experts: alltoall, to each of a token's experts; deepep or
-            hybridep, once to each rank and each node that has some of them.
-        dispatch_bytes: of an element on its way to experts: 2, or 1 in 8 bits; they return in 16
-            bits.
-        expert_load: tokens of the busiest of the ranks that share experts, over their mean.
-        weight_forwards: how many times a forward that recomputes runs again for W, in addition to
-            once for I.
+        dispatch: dispatcher of tokens: alltoall sends a token once to each of its experts; deepep
+            and hybridep once to each rank and each node with some of its experts.
+        dispatch_bytes: bytes of an element sent to experts: 2 or 1; results return in 16 bits.
+        expert_load: tokens of the busiest expert-parallel rank, over their mean.
+        weight_forwards: times that W repeats a recomputed forward, in addition to I's one time.
         exchange_ms: milliseconds that each message costs its sender, in addition to the transfer.
-        split_ms: time that the host needs for the W of a layer; it adds to W as one side of a right
-            triangle.
-        by_schedule: what the software does otherwise with some schedules: the name of each, and
-            fields of this class with their values; ``for_schedule`` puts them in place.
+        split_ms: milliseconds of the host for the W of a layer; W takes the root of the sum of both
+            times squared.
+        by_schedule: techniques of the software that differ with some schedules: each schedule's
+            name, with fields of this class and their values; ``for_schedule`` applies them.
         rank_order: tp-cp-ep-dp-pp, where replicas are neighbours and pipeline devices far apart, or
             tp-cp-ep-pp-dp.
     """
@@ -194,16 +186,14 @@ class Parallel:
             raise RefusedValue("expert_load", f"must be 1 or more, got {self.expert_load:g}")
 
     def for_schedule(self, schedule: str) -> Parallel:
-        """Return the techniques of a run with a schedule, with its software's rules for that
-        schedule.
-        """
+        """Return the settings with the software's exceptions for a schedule applied."""
         if not self.by_schedule:
             return self
         return replace(self, by_schedule=(), **dict(dict(self.by_schedule).get(schedule, ())))
 
     @property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """Number of GPUs."""
         return self.tp * self.cp * self.pp * self.dp
 
     @property
@@ -213,7 +203,7 @@ class Parallel:
 
     @property
     def load(self) -> float:
-        """The busiest rank's tokens over the mean: all of them at most."""
+        """Tokens of the busiest expert-parallel rank over their mean, at most ``ep``."""
         return min(self.expert_load, float(self.ep))
 
     @property
@@ -228,28 +218,20 @@ class Parallel:
 
     @property
     def schedule_name(self) -> str:
-        """Name of the schedule in the registry: with one more forward first where F and B run in
-        pairs.
-        """
+        """Name of the schedule in the registry; pairs of F and B take a variant with -overlap."""
         name = self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
-        return (
-            f"{name}-overlap"
-            if self.overlap_ep and self.ep > 1 and name in ("1f1b", "interleaved")
-            else name
-        )
+        if self.overlap_ep and self.ep > 1 and name in ("1f1b", "interleaved"):
+            return f"{name}-overlap"
+        return name
 
     @property
     def pieces(self) -> int:
-        """Slices of each sequence that go through the pipeline one by one; 1 where the schedule
-        cuts none.
-        """
+        """Slices of each sequence, 1 if the schedule does not cut sequences."""
         return self.slices or (find(self.schedule).slices if self.pp > 1 and self.schedule else 1)
 
     @property
     def replicas(self) -> int:
-        """Replicas of the model on the devices of one pipeline: two where microbatches enter at
-        both ends.
-        """
+        """Replicas of the model on the devices of one pipeline: 2 if it is bidirectional."""
         return _replicas_of(self.schedule) if self.pp > 1 and self.schedule else 1
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Lower bounds on a candidate: on its time from whole layers, on its bytes from its stages."""
+"""Lower bounds on a candidate plan: its seconds from whole layers, its bytes from its stages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, STATES, Findings,
 
 
 class Bound(NamedTuple):
-    """A candidate, the time it takes at least, and the bytes it holds at least."""
+    """A candidate with lower bounds on its step in seconds and on its memory in bytes."""
 
     seconds: float
     candidate: Candidate
@@ -51,9 +51,7 @@ class Bound(NamedTuple):
 
 
 def list_candidates(task: Task) -> Iterator[Candidate]:
-    """List the candidates of a search, group by group; groups that cannot beat the time that is
-    known are left out.
-    """
+    """Yield the candidates of a search, without groups that cannot beat the known time."""
     for group in groups(task.model, task.machine.per_node, task.gpus, task.gbs, task.axes):
         if task.known < float("inf") and not task.machine.kinds:
             work = GroupBounds(task, group).work(True, "none")
@@ -63,39 +61,44 @@ def list_candidates(task: Task) -> Iterator[Candidate]:
 
 
 def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Findings) -> list[Bound]:
-    """Bound candidates and list the ones that may fit, by their least time; count the others."""
-    bounds, whole = [], None
-    split = {name: find(name).split for name in (*task.axes.schedules, *task.axes.fitted)} | {
-        "": False
-    }
+    """Return the candidates that may fit, with their bounds, the fastest first.
+
+    The others are counted in ``found`` by the reason why they do not fit.
+    """
+    bounds, group_bounds = [], None
+    split = {name: find(name).split for name in (*task.axes.schedules, *task.axes.fitted)}
+    split[""] = False
     for (group, _, schedule), alike in groupby(candidates, key=lambda candidate: candidate[:3]):
         run = list(alike)
         found.total += len(run)
-        if whole is None or whole.group != group:
-            whole = GroupBounds(task, group)
-        held = whole.held(run)
-        if held is None:
+        if group_bounds is None or group_bounds.group != group:
+            group_bounds = GroupBounds(task, group)
+        memory = group_bounds.memory(run)
+        if memory is None:
             found.counts[REFUSED] += len(run)
             continue
-        for candidate, lacks, bytes_ in zip(run, *held, strict=True):
+        for candidate, reason, bytes_ in zip(run, *memory, strict=True):
             if found.least_memory is None or bytes_ < found.least_memory[0]:
                 found.least_memory = bytes_, candidate
-            if lacks:
-                found.counts[lacks] += 1
+            if reason:
+                found.counts[reason] += 1
             else:
-                bounds.append(Bound(whole.seconds(candidate, split[schedule]), candidate, bytes_))
+                seconds = group_bounds.seconds(candidate, split[schedule])
+                bounds.append(Bound(seconds, candidate, bytes_))
     bounds.sort()
     return bounds
 
 
 class GroupBounds:
-    """Lower bounds of a group's sizes: the whole model's work on one pipeline device, and the bytes
-    of its stages.
+    """Lower bounds for the candidates of one group, with caches of what they share.
+
+    Bounds on time follow from the whole model's work on one pipeline device, bounds on memory from
+    the bytes of stages.
     """
 
     def __init__(self, task: Task, group: Group) -> None:
         self.task, self.group = task, group
-        self.otherwise = frozenset(name for name, _ in task.axes.base.by_schedule)
+        self.exceptional = frozenset(name for name, _ in task.axes.base.by_schedule)
         self.works: dict[tuple[bool, str, str], tuple[float, float]] = {}
         self.contents: dict[
             tuple[str, int, int, str], tuple[Parallel, dict[StageContent, tuple[float, ...]]]
@@ -107,33 +110,37 @@ class GroupBounds:
         self.room: dict[Candidate, NDArray[np.int64]] = {}
         self.caps: dict[str, Bytes] = {}
 
-    def apart(self, schedule: str) -> str:
-        """Return a schedule with which the software does something otherwise; empty for all
-        others.
-        """
-        return schedule if schedule in self.otherwise else ""
+    def exceptional_schedule(self, schedule: str) -> str:
+        """Return the schedule if the software has exceptions for it (``by_schedule``), else ''."""
+        return schedule if schedule in self.exceptional else ""
 
     def work(self, paired: bool, recompute: str, schedule: str = "") -> tuple[float, float]:
-        """Return the seconds of forward and backward for a microbatch; ``paired``: in pairs that
-        hide all-to-all.
+        """Return the seconds of a microbatch's forward and backward in the whole model.
 
-        The memory of ZeRO-2, ZeRO-3 and offload is not linear in the layers that recompute, so no
-        bound has it.
+        ``paired`` means pairs of F and B that hide all-to-all. Communication of ZeRO-2, ZeRO-3 and
+        offload is left out, as its time is not linear in the layers that recompute.
         """
-        key = paired, recompute, self.apart(schedule)
+        key = paired, recompute, self.exceptional_schedule(schedule)
         if key not in self.works:
             g = self.group
-            base = with_techniques(self.task.axes.base, paired, 1, 0, self.apart(schedule))
+            base = with_techniques(
+                self.task.axes.base, paired, 1, 0, self.exceptional_schedule(schedule)
+            )
             sizes = (g.tp, g.cp, g.ep, g.mbs)
             self.works[key] = _work(self.task.model, self.task.machine, base, sizes, recompute)
         return self.works[key]
 
     def seconds(self, candidate: Candidate, split: bool) -> float:
-        """Return the time that a candidate takes at least, by whole layers; ``split``: its
-        backwards have halves.
+        """Return a lower bound on a candidate's step in seconds.
+
+        ``split`` tells whether its backwards are split into I and W.
         """
         g, name = self.group, candidate.schedule
-        share, paired, two = _share(self.task.model, candidate), name in PAIRS, name in TWO_REPLICAS
+        share, paired, two = (
+            _recomputed_share(self.task.model, candidate),
+            name in PAIRS,
+            name in TWO_REPLICAS,
+        )
         if self.task.machine.kinds:
             return self._time_on_kinds(candidate, paired, 0.0 if split else 1.0)
         forward, backward = self.work(paired, "none", name)
@@ -146,8 +153,10 @@ class GroupBounds:
         return work * least * (1 - ROUNDING)
 
     def _time_on_kinds(self, candidate: Candidate, paired: bool, backwards: float) -> float:
-        """Return the time that a candidate takes at least on several kinds of nodes, by its layers
-        alone.
+        """Return a lower bound on a candidate's step in seconds on a mixed cluster.
+
+        It counts layers only, not embedding and output. ``backwards`` is the share of a backward
+        that follows a device's last one.
         """
         g, model, layout = self.group, self.task.model, candidate.layout
         key = (
@@ -155,31 +164,33 @@ class GroupBounds:
             paired,
             candidate.recompute,
             candidate.layers,
-            self.apart(candidate.schedule),
+            self.exceptional_schedule(candidate.schedule),
         )
         split = layout_layers(model, g.pp * candidate.vp, layout)
         assert split is not None
         if key not in self.layers:
             machine = self.task.machine_of(layout)
-            alone = replace(
+            recomputing = replace(
                 candidate.parallel(self.task.axes.base), zero=1, offload=0.0, recompute_layers=None
             )
-            # of a stage's layers, at least
+            # least share of a stage's layers that recompute
             share = 1.0 if candidate.layers < 0 else candidate.layers / max(split)
-            plain = layer_times(model, machine, replace(alone, recompute="none"))
-            self.layers[key] = plain + share * (layer_times(model, machine, alone) - plain)
-        one = candidate.vp == 1 and candidate.schedule not in TWO_REPLICAS
-        one = one and not (candidate.schedule and find(candidate.schedule).slices > 1)
-        one = one and not self.task.axes.base.post_validation
+            plain = layer_times(model, machine, replace(recomputing, recompute="none"))
+            self.layers[key] = plain + share * (layer_times(model, machine, recomputing) - plain)
+        in_order = (
+            candidate.vp == 1
+            and candidate.schedule not in TWO_REPLICAS
+            and not (candidate.schedule and find(candidate.schedule).slices > 1)
+            and not self.task.axes.base.post_validation
+        )
         layers = self.layers[key]
-        if (*key, one, backwards) not in self.times:
-            held = np.array([count for _, count in _kinds(model)])
-            each = (layers.sum(axis=0) / held[:, None]).min(axis=0)
-            self.times[*key, one, backwards] = (
-                least_on_kinds(layers, g.microbatches, one, backwards),
-                each,
+        if (*key, in_order, backwards) not in self.times:
+            counts = np.array([count for _, count in _kinds(model)])
+            self.times[*key, in_order, backwards] = (
+                least_on_kinds(layers, g.microbatches, in_order, backwards),
+                (layers.sum(axis=0) / counts[:, None]).min(axis=0),
             )
-        least, each = self.times[*key, one, backwards]
+        least, each = self.times[*key, in_order, backwards]
         if candidate in self.room:
             count = np.arange(1, model.layers + 1)[:, None]
             longest = least_longest(
@@ -196,75 +207,81 @@ class GroupBounds:
             least = max(least, float(work.max()) * g.microbatches)
         return least * (1 - ROUNDING)
 
-    def held(self, run: Sequence[Candidate]) -> tuple[list[str], list[float]] | None:
-        """Return which candidates certainly do not fit, and the least bytes of their fullest
-        device; None: refused.
+    def memory(self, run: Sequence[Candidate]) -> tuple[list[str], list[float]] | None:
+        """Return lower bounds on the memory of candidates.
 
         Args:
             run: candidates of one schedule and number of chunks.
+
+        Returns:
+            For each candidate the reason why it cannot fit, or '', and the least bytes of its
+                fullest device; None if the schedule refuses the shape.
         """
         g, vp, schedule = run[0][:3]
-        lives = least_memory(schedule, g.pp, vp, short_run(g.pp, g.microbatches))
-        if lives is None:
+        least = least_memory(schedule, g.pp, vp, short_run(g.pp, g.microbatches))
+        if least is None:
             return None
         alike = tuple(candidate[3:] for candidate in run)
-        key = (vp, self.apart(schedule), *alike)
+        key = (vp, self.exceptional_schedule(schedule), *alike)
         if key not in self.stages:
             needs = StageMemory(
                 *np.moveaxis(np.array([self._rows(candidate) for candidate in run]), 2, 0)
             )
             self.stages[key] = Stages(needs, np.array([candidate.zero for candidate in run]))
-        states, held = self.stages[key].device_bytes(lives)
+        states, total = self.stages[key].device_bytes(least)
         if self.task.machine.kinds:
-            lacks, held = self._excess_by_device(run, states, held, lives)
-            return lacks, held.tolist()
-        states, held = states.max(axis=1) * (1 - ROUNDING), held.max(axis=1) * (1 - ROUNDING)
+            reasons, total = self._memory_on_kinds(run, states, total, least)
+            return reasons, total.tolist()
+        states, total = states.max(axis=1) * (1 - ROUNDING), total.max(axis=1) * (1 - ROUNDING)
         cap = self.task.cap
-        return np.where(
-            held > cap, np.where(states > cap, STATES, HELD), ""
-        ).tolist(), held.tolist()
+        reasons = np.where(total > cap, np.where(states > cap, STATES, HELD), "").tolist()
+        return reasons, total.tolist()
 
-    def _excess_by_device(
-        self, run: Sequence[Candidate], states: Bytes, held: Bytes, lives: HeldAtLeast
+    def _memory_on_kinds(
+        self, run: Sequence[Candidate], states: Bytes, total: Bytes, least: HeldAtLeast
     ) -> tuple[list[str], Bytes]:
-        """Do the same for several kinds of nodes by device; layers by speed may be divided in any
-        way that fits.
+        """Return :meth:`memory` on a mixed cluster, where the cap differs by device.
+
+        Args:
+            run: candidates of one schedule and number of chunks. Layers divided by speed may be in
+                any split that fits.
+            states: shape (candidates, devices), least bytes of weights, gradients and optimizer.
+            total: shape (candidates, devices), least bytes in all.
+            least: the microbatches that each device holds at its peak.
         """
         g = self.group
         if not self.caps:
-            alone = replace(self.task.axes.base, tp=g.tp, cp=g.cp, ep=g.ep, pp=g.pp, dp=g.dp)
+            sizes = replace(self.task.axes.base, tp=g.tp, cp=g.cp, ep=g.ep, pp=g.pp, dp=g.dp)
             for layout in (*LAYOUTS, *BY_SPEED):
-                self.caps[layout] = np.asarray(
-                    self.task.caps(self.task.machine_of(layout), alone)
-                ) * (1 + ROUNDING)
+                caps = np.asarray(self.task.caps(self.task.machine_of(layout), sizes))
+                self.caps[layout] = caps * (1 + ROUNDING)
         caps = np.array([self.caps[candidate.layout] for candidate in run])
-        over_states, over = np.any(states > caps, axis=1), np.any(held > caps, axis=1)
-        least = held.max(axis=1)
+        over_states, over = np.any(states > caps, axis=1), np.any(total > caps, axis=1)
+        largest = total.max(axis=1)
         for index, candidate in enumerate(run if g.pp > 1 else ()):
             if candidate.layout in BY_SPEED:
-                each = self._least_held_bytes(candidate, lives)
+                each = self._bytes_by_layers(candidate, least)
                 self.room[candidate] = room = (each <= caps[index]).sum(axis=0)
                 over_states[index] = states[index].sum() > caps[index].sum()
                 over[index] = room.sum() < self.task.model.layers or room.min() < candidate.vp
-                least[index] = least_longest(each, candidate.vp)
-        return np.where(over_states, STATES, np.where(over, HELD, "")).tolist(), least * (
-            1 - ROUNDING
-        )
+                largest[index] = least_longest(each, candidate.vp)
+        reasons = np.where(over_states, STATES, np.where(over, HELD, "")).tolist()
+        return reasons, largest * (1 - ROUNDING)
 
-    def _least_held_bytes(self, candidate: Candidate, lives: HeldAtLeast) -> Bytes:
-        """Return the least bytes of each device with 1, 2, ... layers spread over its stages:
-        (layers, devices).
-        """
+    def _bytes_by_layers(self, candidate: Candidate, least: HeldAtLeast) -> Bytes:
+        """Return the least bytes of a device with 1, 2, ... layers, shape (layers, devices)."""
         vp, model = candidate.vp, self.task.model
         alike = (
             candidate.recompute,
             candidate.zero,
             candidate.offload,
-            self.apart(candidate.schedule),
+            self.exceptional_schedule(candidate.schedule),
         )
         if alike not in self.parts:
-            again = int(candidate.recompute != "none")
-            contents = [StageContent(((kind, 1),), 0, False, 0, again) for kind, _ in _kinds(model)]
+            recomputed = int(candidate.recompute != "none")
+            contents = [
+                StageContent(((kind, 1),), 0, False, 0, recomputed) for kind, _ in _kinds(model)
+            ]
             contents += [
                 StageContent((), 0, True, 0, 0),
                 StageContent((), model.mtp, False, 1 + model.mtp, 0),
@@ -274,87 +291,87 @@ class GroupBounds:
             )
             self.parts[alike] = needs[:, :3].sum(axis=1), needs[:-2, 3].min()
         states, kept = self.parts[alike]
-        layers, owned = np.arange(1, model.layers + 1)[:, None], lives.owners.T > 0
-        counts = np.where(owned, lives.counts[0], 0.0).sum(axis=1)
-        fewest = np.where(owned, lives.counts[0], np.inf).min(axis=1)
-        held: Bytes = (
-            states[-2] * lives.owners[0]
-            + states[-1] * lives.owners[-1]
-            + layers * states[:-2].min()
-        )
-        return held + kept * (layers // vp * counts + layers % vp * fewest)
+        layers, owned = np.arange(1, model.layers + 1)[:, None], least.owners.T > 0
+        counts = np.where(owned, least.counts[0], 0.0).sum(axis=1)
+        fewest = np.where(owned, least.counts[0], np.inf).min(axis=1)
+        ends: Bytes = states[-2] * least.owners[0] + states[-1] * least.owners[-1]
+        activations = kept * (layers // vp * counts + layers % vp * fewest)
+        return ends + layers * states[:-2].min() + activations
 
     def _rows(self, candidate: Candidate) -> Floats:
-        """Return the memory of each stage of a candidate, in the order of :class:`StageMemory`,
-        shape (stages, 6).
-        """
+        """Return the fields of :class:`StageMemory` for a candidate, shape (stages, 6)."""
         _, vp, schedule, recompute, layers, layout, zero, offload = candidate
         model, g = self.task.model, self.group
-        key = recompute, zero, offload, self.apart(schedule)
+        key = recompute, zero, offload, self.exceptional_schedule(schedule)
         if key not in self.contents:
-            base = with_techniques(self.task.axes.base, False, zero, offload, self.apart(schedule))
+            base = with_techniques(
+                self.task.axes.base, False, zero, offload, self.exceptional_schedule(schedule)
+            )
             self.contents[key] = (
                 _unpipelined(base, (g.tp, g.cp, g.ep, g.mbs), g.dp, recompute),
                 {},
             )
-        alone, known = self.contents[key]
-        contents, which = stage_contents(model, g.pp, vp, layout, recompute, layers)
+        unpipelined, known = self.contents[key]
+        contents, content_of_stage = stage_contents(model, g.pp, vp, layout, recompute, layers)
         for content in contents:
             if content not in known:
-                known[content] = content_memory(model, alone, content)
-        result: Floats = np.array([known[content] for content in contents])[which]
+                known[content] = content_memory(model, unpipelined, content)
+        result: Floats = np.array([known[content] for content in contents])[content_of_stage]
         return result
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Memory of the stages of several candidates, in arrays of shape (candidates, stages), and
-    their stages of ZeRO.
+    """Memory of the stages of several candidates.
+
+    Attributes:
+        needs: bytes, in arrays of shape (candidates, stages).
+        zero: shape (candidates,), the ZeRO stage of each candidate.
     """
 
     needs: StageMemory
     zero: NDArray[np.int64]
 
-    def device_bytes(self, lives: HeldAtLeast) -> tuple[Bytes, Bytes]:
-        """Return the bytes that each device needs at least for states, and for all, shape
-        (candidates, devices).
+    def device_bytes(self, least: HeldAtLeast) -> tuple[Bytes, Bytes]:
+        """Return the least bytes of each device for states, and in all.
+
+        Both have shape (candidates, devices).
         """
-        replicas, zero = lives.owners.sum(axis=1)[0], self.zero[:, None]
+        replicas, zero = least.owners.sum(axis=1)[0], self.zero[:, None]
         parts = zip(
             (self.needs.weights, self.needs.gradients, self.needs.optimizer), (3, 2, 1), strict=True
         )
-        whole = np.sum(
-            [np.where(zero >= least, part / replicas, part) for part, least in parts], axis=0
+        stage_states = np.sum(
+            [np.where(zero >= divided, part / replicas, part) for part, divided in parts], axis=0
         )
-        states = whole @ lives.owners
-        beside = np.where(lives.at_work >= 0, self.needs.work[:, lives.at_work], 0.0) / lives.slices
-        held = self.needs.activations @ lives.counts.swapaxes(
-            1, 2
-        ) + self.needs.kept @ lives.pending.swapaxes(1, 2)
-        return states, states + (held + beside.swapaxes(0, 1)).max(axis=0)
+        states = stage_states @ least.owners
+        work = np.where(least.at_work >= 0, self.needs.work[:, least.at_work], 0.0) / least.slices
+        activations = self.needs.activations @ least.counts.swapaxes(1, 2)
+        pending = self.needs.kept @ least.pending.swapaxes(1, 2)
+        held = activations + pending
+        return states, states + (held + work.swapaxes(0, 1)).max(axis=0)
 
 
 def least_share(devices: int, microbatches: int, ends: float) -> float:
-    """The makespan in works of a microbatch, at least, however the work is split over the devices.
+    """Return a lower bound on the makespan, over the work of one microbatch, for any split.
 
-    A device is busy with its share for each microbatch, after and before the ``ends`` of the shares
-    ahead of it. The largest of these sums is least where all are equal, for shares that fall by a
-    factor of 1 - ends/microbatches.
+    A device works on its share of all microbatches. Before and after, it waits for ``ends`` times
+    the shares of the devices ahead of it. The largest of these sums over devices is least if all
+    sums are equal, which they are for shares that fall by a factor of 1 - ends/microbatches.
     """
     fraction = ends / microbatches
     return ends / (1 - (1 - fraction) ** devices) if fraction else microbatches / devices
 
 
 def layer_times(model: Model, machine: Machine, parallel: Parallel) -> Floats:
-    """Return the seconds of a microbatch's forward and backward in all layers of each kind, were
-    they on one device.
+    """Return the seconds of forward and backward of all layers of a kind on one device.
 
     Returns:
         Shape (2, kinds of layers, devices).
     """
     kinds = _kinds(model)
-    again = model.layers if parallel.recompute != "none" else 0
-    contents = [StageContent((kind,), 0, False, 0, min(again, kind[1])) for kind in kinds]
+    recomputed = model.layers if parallel.recompute != "none" else 0
+    contents = [StageContent((kind,), 0, False, 0, min(recomputed, kind[1])) for kind in kinds]
     times = [
         [
             content_times(model, kind.machine, parallel, content)[[Kind.F, Kind.B]]
@@ -362,49 +379,49 @@ def layer_times(model: Model, machine: Machine, parallel: Parallel) -> Floats:
         ]
         for kind in machine.kinds
     ]
-    on = kinds_of_devices(machine, parallel)
+    device_on_kind = kinds_of_devices(machine, parallel)
     result: Floats = (
-        np.where(on, np.moveaxis(np.array(times), 0, -1)[:, :, None], 0.0)
+        np.where(device_on_kind, np.moveaxis(np.array(times), 0, -1)[:, :, None], 0.0)
         .max(axis=-1)
         .swapaxes(0, 1)
     )
     return result
 
 
-def least_on_kinds(layers: Floats, microbatches: int, one: bool, backwards: float) -> float:
-    """Bound the time of a pipeline whose devices differ, however its layers are divided over them.
+def least_on_kinds(layers: Floats, microbatches: int, in_order: bool, backwards: float) -> float:
+    """Return a lower bound in seconds on a pipeline of different devices, for any split of layers.
 
-    A device is busy with its share for each microbatch, after and before the shares ahead of it. By
-    duality of linear programs any weights of the devices give a bound; these are the best ones
-    where devices are alike.
+    A device works on its share of all microbatches; before and after, it waits for the shares of
+    the devices ahead of it. By duality of linear programs any weights of the devices give a bound;
+    the weights here are the best for equal devices.
 
     Args:
-        layers: as of :func:`layer_times`.
-        microbatches: of a step.
-        one: whether each device has one stage, so that its work waits for all ahead of it.
-        backwards: how much of a backward comes after the last one of a device: 0 where it has
-            halves.
+        layers: the result of :func:`layer_times`.
+        microbatches: microbatches of a step.
+        in_order: whether each device has one stage, so that its work waits for all devices ahead.
+        backwards: share of a backward that follows the last one of a device; 0 if it is split.
     """
     work = layers.sum(axis=(0, 1))
-    ends = float(((layers[0] + backwards * layers[1]) / layers.sum(axis=0)).min()) if one else 0.0
+    ends = 0.0
+    if in_order:
+        ends = float(((layers[0] + backwards * layers[1]) / layers.sum(axis=0)).min())
     after, weights = 0.0, np.zeros(len(work))
     for device in reversed(range(len(work))):
         weights[device] = max(1 / work[device] - ends * after, 0.0) / microbatches
         after += weights[device]
-    # of each kind of layer, where it counts least
+    # the weighted share of each kind of layer on the device where it is least
     shares = np.min(layers.sum(axis=0) / work, axis=1).sum()
     return float(shares / after)
 
 
 def least_longest(each: Floats, least: int) -> float:
-    """Return the most that a device has, at least, however as many layers as there are rows are
-    divided over devices.
+    """Return a lower bound on the largest amount of a device, for any split of layers.
 
-    It is the amount after the last layer, where every layer goes to the device that then has least.
+    It is the largest amount if each layer in turn goes to the device that then has least.
 
     Args:
         each: shape (layers, devices), the amount of a device with 1, 2, ... layers, ascending.
-        least: layers of each device.
+        least: fewest layers of a device.
     """
     return float(
         max(np.partition(each, len(each) - 1, axis=None)[len(each) - 1], each[least - 1].max())
@@ -413,26 +430,24 @@ def least_longest(each: Floats, least: int) -> float:
 
 @lru_cache(maxsize=64)
 def _kinds(model: Model) -> tuple[tuple[Layer, int], ...]:
-    """Return the kinds of layers, and the number of each."""
+    """Return the kinds of layers, with the number of each."""
     return tuple(Counter(kinds_of(model)).items())
 
 
-def _share(model: Model, candidate: Candidate) -> float:
-    """The share of layers that recompute, at most."""
+def _recomputed_share(model: Model, candidate: Candidate) -> float:
+    """Return the largest possible share of layers that recompute."""
     if candidate.recompute == "none":
         return 0.0
-    return (
-        1.0
-        if candidate.layers < 0
-        else candidate.layers * candidate.group.pp * candidate.vp / model.layers
-    )
+    if candidate.layers < 0:
+        return 1.0
+    return candidate.layers * candidate.group.pp * candidate.vp / model.layers
 
 
 @lru_cache(maxsize=65536)
 def _work(
     model: Model, machine: Machine, base: Parallel, sizes: tuple[int, int, int, int], recompute: str
 ) -> tuple[float, float]:
-    """Seconds of the forward and the backward of the whole model for a microbatch."""
+    """Return the seconds of a microbatch's forward and backward in the whole model."""
     time = stage_costs(model, machine, _unpipelined(base, sizes, sizes[2], recompute)).time
     return float(time[Kind.F].sum()), float(time[Kind.B].sum())
 
@@ -440,7 +455,7 @@ def _work(
 def _unpipelined(
     base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str
 ) -> Parallel:
-    """The whole model on one pipeline device."""
+    """Return the settings of the whole model on one pipeline device."""
     tp, cp, ep, mbs = sizes
     return replace(
         base,
@@ -464,16 +479,18 @@ def least_seconds(
     post: bool = False,
     pieces: int = 1,
 ) -> float:
-    """Bound the time of a pipeline: a device's work after the forwards that must come before its
-    first one.
+    """Return a lower bound on a pipeline's time in seconds.
+
+    A device does all its work after the forwards that must precede its first one.
 
     Args:
-        costs: of the stages.
-        devices: shape (replicas, stages), the device of each; replicas share the microbatches
+        costs: the costs of the stages.
+        devices: shape (replicas, stages), the device of each stage; replicas share the microbatches
             evenly.
-        microbatches: of a step.
-        post: whether devices wait for no other to end a step, and a device's work alone counts.
-        pieces: slices of each sequence, of which a device waits for the first alone.
+        microbatches: microbatches of a step.
+        post: whether a step is as long as a device's span (post-validation), so that only a
+            device's work counts.
+        pieces: slices of each sequence; a device waits for the first slice only.
     """
     each = np.tile(costs.time[Kind.F] + costs.time[Kind.B], len(devices)) / len(devices)
     work = np.bincount(devices.ravel(), each) * microbatches
@@ -482,5 +499,5 @@ def least_seconds(
     forward = costs.time[Kind.F] / pieces
     before, first = np.cumsum(forward) - forward, np.empty((len(devices), len(work)))
     for row, replica in zip(first, devices, strict=True):
-        row[replica[::-1]] = before[::-1]  # of a device's stages the first one is written last
+        row[replica[::-1]] = before[::-1]  # backwards, so that a device keeps its first stage's
     return float((work + first.min(axis=0)).max())

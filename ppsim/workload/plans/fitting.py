@@ -13,8 +13,8 @@ from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import CHEAP, Parallel
 from ppsim.workload.plans.task import usable_bytes
 
-# The modules that Megatron-LM's recipes recompute, from the cheapest for its bytes to the dearest;
-# each with those before.
+# Modules in the order in which Megatron-LM's recipes recompute more and more of them: from the
+# cheapest per byte freed to the dearest.
 MODULES = (*CHEAP, "mlp", "shared_experts", "moe")
 EIGHTHS = tuple(n / 8 for n in range(1, 9))
 
@@ -28,27 +28,27 @@ def fitting(
     modules: bool,
     offload: bool,
 ) -> tuple[Parallel, ...]:
-    """List the settings with which a run may have fitted: its own where it fits, else with the
-    least technique that frees enough.
+    """Return the settings with which a run may have fitted into memory.
 
-    Of each way the least that fits: modules that recompute, a share of activations on the host, and
-    whole layers, in the end all of them with a share of what they keep on the host. So no run that
-    misses by little takes a way that costs much more.
+    They are the run's settings if these fit. Otherwise they are, for each technique, the least of
+    it that fits: recomputed modules; a share of activations on the host; recomputed layers, in the
+    end all of them with a share of the rest on the host. Trying each technique keeps a run that
+    exceeds memory by little from a technique that costs much.
 
     Args:
         model: the model.
         machine: the cluster.
-        parallel: what is known of the run.
-        layout: what each stage holds.
-        modules: whether its software recomputes modules; whole layers, all software does.
-        offload: whether it copies activations to the host.
+        parallel: the known settings of the run.
+        layout: the layers of each stage.
+        modules: whether the software can recompute modules; all software can recompute layers.
+        offload: whether the software can copy activations to the host.
     """
-    ways = [[*_modules(model, parallel)]] if modules and parallel.recompute == "none" else []
+    ways = [[*_with_modules(model, parallel)]] if modules and parallel.recompute == "none" else []
     ways += [[replace(parallel, offload=share) for share in EIGHTHS]] if offload else []
     if parallel.recompute == "none":
         whole = replace(parallel, recompute="full", recompute_layers=None)
         more = [replace(whole, offload=share) for share in EIGHTHS] if offload else []
-        ways += [[*_layers(model, parallel), *more]]
+        ways += [[*_with_layers(model, parallel), *more]]
     if _fits(model, machine, parallel, layout):
         return (parallel,)
     found = [
@@ -57,7 +57,8 @@ def fitting(
     return tuple(tried for tried in found if tried) or (parallel,)
 
 
-def _modules(model: Model, parallel: Parallel) -> Iterator[Parallel]:
+def _with_modules(model: Model, parallel: Parallel) -> Iterator[Parallel]:
+    """Yield the settings with one, two, ... recomputed modules."""
     has = {"moe_act": model.experts, "shared_experts": model.shared_ffn, "moe": model.experts}
     has |= {"mla_up_proj": model.kv_lora, "mlp": model.moe_layers < model.layers}
     chosen = [name for name in MODULES if has.get(name, 1)]
@@ -65,7 +66,8 @@ def _modules(model: Model, parallel: Parallel) -> Iterator[Parallel]:
         yield replace(parallel, recompute="selective", modules=tuple(chosen[:count]))
 
 
-def _layers(model: Model, parallel: Parallel) -> Iterator[Parallel]:
+def _with_layers(model: Model, parallel: Parallel) -> Iterator[Parallel]:
+    """Yield the settings with more and more recomputed layers of a stage, by eighths."""
     each = -(-model.layers // parallel.stages)
     for count in sorted({-(-each * n // 8) for n in range(1, 9)}):
         yield replace(parallel, recompute="full", recompute_layers=count)
@@ -74,5 +76,5 @@ def _layers(model: Model, parallel: Parallel) -> Iterator[Parallel]:
 def _fits(model: Model, machine: Machine, parallel: Parallel, layout: Layout | None) -> bool:
     try:
         return bool(device_memory(model, parallel, layout).total.max() <= usable_bytes(machine))
-    except PpsimError:  # whoever predicts the run says why
+    except PpsimError:  # the prediction of the run will report the error
         return True

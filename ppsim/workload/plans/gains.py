@@ -1,4 +1,4 @@
-"""Gains of one schedule over another in the same layout, and how sure they are."""
+"""Gains of one schedule over another in the same layout, with their uncertainty."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import dataclass
 
 from ppsim.base.numbers import format_change, format_number
 
-# How far a predicted gain is off in four cases of five, in logarithms of the ratio of two steps.
-# Published runs that differ in schedule alone, each source counted alike; 70 of 78 gains lie in the
-# range that the other sources give (python -m tests.benchmarks.measurements gain-ranges).
+# Largest error of a predicted gain in four cases of five, as a logarithm of the ratio of two steps.
+# Fitted on published runs that differ in schedule only, with equal weight for each source; 70 of 78
+# gains lie in the range given by other sources (python -m tests.benchmarks.measurements
+# gain-ranges).
 HALF = 0.057
 
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of a schedule over another: the share of more training in the same time.
+    """The relative gain in throughput of a schedule over another.
 
     Attributes:
         baseline: the name of the other schedule.
-        share: the gain.
-        low: its least in four cases of five; None where no measured gain says it.
-        high: likewise, its most.
+        share: the gain: 0.087 is 8.7% more training in the same time.
+        low: lower end of the range that holds four gains in five; None if the range is not known.
+        high: upper end of that range, or None.
     """
 
     baseline: str
@@ -31,7 +32,7 @@ class Gain:
 
     @property
     def text(self) -> str:
-        """The gain with its range: +8.7% (3 to 14%)."""
+        """The gain with its range, such as '+8.7% (3 to 14%)'."""
         gain = format_change(self.share)
         if self.low is None or self.high is None:
             return gain
@@ -39,7 +40,7 @@ class Gain:
         return f"{gain} ({low} to {high}%)"
 
     def to_json(self) -> dict[str, float | str | None]:
-        """The keys of a row of JSON."""
+        """Return the gain as keys of a JSON object."""
         return {
             "gain_over": self.baseline,
             "gain": self.share,
@@ -49,16 +50,16 @@ class Gain:
 
 
 def gain_of(over: str, base_s: float, step_s: float, *, is_sliced: bool = False) -> Gain:
-    """Return the gain of a step over that of another schedule.
+    """Return the gain of a schedule over another one.
 
-    Gains of schedules that cut sequences into slices have no range: the three measured ones, over
-    1f1b, are from one source, and all 6 to 7 points below the predicted ones.
+    Gains of schedules that cut sequences have no range: only three were measured, all over 1f1b and
+    by one source, and all are 6 to 7 percentage points below the predictions.
 
     Args:
         over: the name of the other schedule.
-        base_s: its step in seconds.
-        step_s: of the schedule itself.
-        is_sliced: whether one of them cuts sequences into slices.
+        base_s: seconds of a step with the other schedule.
+        step_s: seconds of a step with this schedule.
+        is_sliced: whether one of both schedules cuts sequences into slices.
     """
     gain = base_s / step_s - 1
     if is_sliced:

@@ -1,4 +1,4 @@
-"""Improvements of published runs by a plan."""
+"""Plans that are faster than published runs, on the same GPUs, batch and software."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SAME = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "recompute")
 
 @dataclass(frozen=True)
 class Question:
-    """A published run, and the search for a better plan of it.
+    """A published run, and the search for a better plan for it.
 
     Attributes:
-        task: the search, without the time that it has to beat: runs of one model, batch and cluster
+        task: the search, without a time to beat, so that runs of the same model, batch and cluster
             share it.
-        parallel: how the run was trained.
-        seconds: its predicted step.
-        held: bytes on the device that holds most of it, by the memory model.
+        parallel: the settings of the run.
+        seconds: predicted seconds of the run's step.
+        held: predicted peak of the run's fullest device, in bytes.
     """
 
     task: Task
@@ -43,16 +43,17 @@ class Question:
 
 
 def question_of(published: Mapping[str, Any], user_names: UserNames = NONE) -> Question:
-    """Turn a published run into a search on its GPUs and batch, with the run's software.
+    """Return the search for a better plan on a published run's GPUs, batch and software.
 
     Raises:
-        SkippedRow: the row cannot be predicted; and what ``predict`` raises.
+        SkippedRow: the row cannot be predicted.
+        PpsimError: as ``predict``.
     """
     setup = setup_of(dict(published), user_names)
     parallel, step = predict(setup)
     held = float(device_memory(setup.model, parallel, setup.layout).total.max())
-    usual = parallel_of(published, setup.machine.gpu, setup.model)  # whatever the schedule
-    base = replace(usual, recompute="none", offload=parallel.offload)
+    any_schedule = parallel_of(published, setup.machine.gpu, setup.model)
+    base = replace(any_schedule, recompute="none", offload=parallel.offload)
     names = (
         SCHEDULES
         if parallel.pp == 1
@@ -80,7 +81,7 @@ def question_of(published: Mapping[str, Any], user_names: UserNames = NONE) -> Q
 def share_searches(
     published: Iterable[tuple[str, Mapping[str, Any]]], user_names: UserNames = NONE
 ) -> dict[str, dict[str, Any]]:
-    """Group rows that the same search answers: each group by the keys of its rows, joined.
+    """Return groups of rows that share a search, by the joined keys of their rows.
 
     Rows that cannot be predicted are left out.
     """
@@ -94,48 +95,47 @@ def share_searches(
 
 
 def improve(group: Mapping[str, Mapping[str, Any]], user_names: UserNames = NONE) -> dict[str, Any]:
-    """Plan published runs that share a search again.
+    """Search for the best plan for a group of published runs.
 
     Returns:
-        For each key the plan's step and its changes.
+        For each key the step of the plan in seconds, and its differences from the run.
     """
     questions = {key: question_of(row, user_names) for key, row in group.items()}
-    first, slowest = (
-        next(iter(questions.values())),
-        max(question.seconds for question in questions.values()),
-    )
+    first = next(iter(questions.values()))
+    slowest = max(question.seconds for question in questions.values())
     found = Findings()
     with open_workers() as workers:
-        search(replace(first.task, known=slowest), workers.run, found, lambda done, what: None)
+        search(replace(first.task, known=slowest), workers.run, found, lambda done, text: None)
     best = found.rows[0] if found.rows else None
     return {key: _answer(question, best) for key, question in questions.items()}
 
 
 def is_sound(key: str, row: Mapping[str, Any]) -> bool:
-    """Return whether :func:`improve` can give a row for a key of :func:`share_searches`."""
+    """Return whether ``row`` has the form of a result of :func:`improve`, whatever the key."""
     return all(matches(each, {"planned_step_s": float, "change": str}) for each in row.values())
 
 
 def _answer(question: Question, best: Row | None) -> dict[str, Any]:
-    """Compare a run with the fastest plan that fits; the run itself is one, whatever the memory
-    model says: it ran.
+    """Return the fastest plan's step and its differences from a run.
+
+    The run counts as a plan that fits even if the memory model contradicts, since it ran.
     """
     usable = question.task.cap
-    beyond = ""
+    memory_note = ""
     if question.held > usable:
-        held, room = (format_number(size / 2**30) for size in (question.held, usable))
-        beyond = f" (by the memory model the run holds {held} GiB of {room} GiB)"
+        peak, room = (format_number(size / 2**30) for size in (question.held, usable))
+        memory_note = f" (by the memory model the run holds {peak} GiB of {room} GiB)"
     if best is None or best["step_s"] >= question.seconds:
         return {
             "planned_step_s": float(question.seconds),
-            "change": f"nothing: no plan that fits is faster{beyond}",
+            "change": f"nothing: no plan that fits is faster{memory_note}",
         }
     change = describe_change(question.parallel, best, question.seconds)
-    return {"planned_step_s": best["step_s"], "change": change + beyond}
+    return {"planned_step_s": best["step_s"], "change": change + memory_note}
 
 
 def describe_change(parallel: Parallel, best: Row, seconds: float) -> str:
-    """Return a text on the differences of a plan from a run, and its gain."""
+    """Return the time that a plan saves over a run, and its differences, as text."""
     changes = [
         f"{name} {getattr(parallel, name)} -> {best[name]}"
         for name in SAME

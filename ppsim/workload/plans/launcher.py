@@ -1,6 +1,6 @@
-"""A plan as launch flags: the interface of a launcher, and those that there are.
+"""A plan as launch flags: the interface of a launcher, and the launchers in ``launch/``.
 
-Launchers are the files of ``launch/``, found by a scan.
+Launchers are found by a scan of that folder.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launcher:
-    """A software that plans have launch flags of.
+    """A software whose launch flags ppsim can write.
 
     Attributes:
         title: its name in pages.
-        software: the file in ``library/software`` that a plan is for where nothing names one.
-        schedules: the names of the schedules that it runs.
-        write: gives a plan's flags, or the lines of its file; InputError where it refuses the plan.
-        separator: between two flags, as they are printed.
-        page_separator: between two flags in pages.
-        note: gives a sentence on what else a plan needs; empty for nothing.
+        software: the file in ``library/software`` that a plan uses if no software is named.
+        schedules: names of the schedules that it runs.
+        write: returns a plan's flags, or the lines of its file; raises InputError if the software
+            cannot run the plan.
+        separator: text between two flags on the terminal.
+        page_separator: text between two flags in pages.
+        note: returns a sentence on other things that a plan needs, or ''.
     """
 
     title: str
@@ -45,30 +46,30 @@ class Launcher:
 
 
 def launcher_names() -> list[str]:
-    """Return the names that ``--flags`` takes, without importing their files."""
+    """Return the values of ``--flags``, without importing the launchers' files."""
     return [found.name for found in pkgutil.iter_modules(launch.__path__)]
 
 
 @cache
 def launcher_of(name: str) -> Launcher:
-    """Return the launcher of a name of :func:`launcher_names`."""
+    """Return the launcher of a name in :func:`launcher_names`."""
     module = importlib.import_module(f"{launch.__name__}.{name}")
     found: Launcher = module.LAUNCHER
     return found
 
 
 def launch_text(framework: str, model: Model, parallel: Parallel, layout: Layout) -> str:
-    """Return a plan's launch flags, one a line, or its file, as ``framework`` takes them.
+    """Return a plan's launch flags, or configuration file, as text for a launcher's framework.
 
     Raises:
-        InputError: the framework does not run the plan.
+        InputError: the framework cannot run the plan.
     """
     launcher = launcher_of(framework)
     return launcher.separator.join(launcher.write(model, parallel, layout))
 
 
 def refusal(framework: str, model: Model, parallel: Parallel, layout: Layout) -> InputError | None:
-    """Return why a framework does not run a plan; None where its launch flags can be written."""
+    """Return the error for a plan that a framework cannot run, or None if it can."""
     try:
         launch_text(framework, model, parallel, layout)
     except InputError as error:
@@ -77,17 +78,13 @@ def refusal(framework: str, model: Model, parallel: Parallel, layout: Layout) ->
 
 
 def check_layers(model: Model) -> None:
-    """Refuse models of layers whose flags are not known here."""
+    """Refuse models with kinds of layers whose flags ppsim does not know (InputError)."""
     from ppsim.workload.model.model import kinds_of
 
-    other = {name for layer in kinds_of(model) for name in layer} - {
-        "attention",
-        "window",
-        "dense",
-        "experts",
-    }
-    if other or model.encoder:
+    known = {"attention", "window", "dense", "experts"}
+    unknown = {name for layer in kinds_of(model) for name in layer} - known
+    if unknown or model.encoder:
+        kinds = ", ".join(sorted(unknown)) or "encoder"
         raise InputError(
-            f"no flags are written for layers of kind {', '.join(sorted(other)) or 'encoder'}",
-            "leave out --flags",
+            f"ppsim does not know the flags for layers of kind {kinds}", "leave out --flags"
         )

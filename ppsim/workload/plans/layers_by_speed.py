@@ -1,6 +1,4 @@
-"""Layers by speed: on several kinds of nodes faster pipeline devices take more layers, as far as
-their memory goes.
-"""
+"""Layouts by speed: in mixed clusters faster pipeline devices get more layers, within memory."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ Counts = NDArray[np.int64]
 
 
 def layout_of(task: Task, candidate: Candidate) -> Layout:
-    """Build the layout of a candidate; by speed, the fastest that fits, or the last one tried where
-    none does.
+    """Return the layout of a candidate.
+
+    A layout by speed is the fastest that fits, or the last one tried if none fits.
     """
     if candidate.layout in BY_SPEED and candidate.group.pp > 1:
         return _by_speed(task, candidate)
@@ -48,21 +47,23 @@ def _by_speed(task: Task, candidate: Candidate) -> Layout:
     layout = None
     while (counts := split_by_speed(times, ends, model.layers, most, parallel)) is not None:
         layout = build_layout(spread(counts, devices[0], parallel), parallel.pp, model.mtp)
-        held = _memory_by_device(model, parallel, layout, candidate.is_ordered_by_costs, devices)
-        over = held > caps
+        bytes_ = _memory_by_device(model, parallel, layout, candidate.is_ordered_by_costs, devices)
+        over = bytes_ > caps
         if not over.any():
             break
-        # no layer takes more than its share of all that the device holds
-        more = (held - caps) / (held / counts)
-        most = np.where(over, counts - np.maximum(more, 1).astype(np.int64), most)
+        # removes at most as many layers as needed: bytes / counts is an upper bound of a layer's
+        excess = (bytes_ - caps) / (bytes_ / counts)
+        most = np.where(over, counts - np.maximum(excess, 1).astype(np.int64), most)
     return layout or space.layout_of(model, candidate)
 
 
 def _memory_by_device(
     model: Model, parallel: Parallel, layout: Layout, fitted: bool, devices: NDArray[np.int32]
 ) -> Bytes:
-    """Return each device's memory; only weights, gradients and optimizer if the order follows the
-    costs.
+    """Return the bytes of each device.
+
+    If the order of ops is fitted to costs (and to memory), only weights, gradients and optimizer
+    count.
     """
     if fitted:
         states: Bytes = np.sum(
@@ -75,28 +76,29 @@ def _memory_by_device(
 def device_times(
     model: Model, machine: Machine, parallel: Parallel, devices: NDArray[np.int32]
 ) -> tuple[Floats, Floats]:
-    """Return the seconds that a layer's forward and backward take on each device, and the seconds
-    of embedding and output.
+    """Return the seconds of forward and backward on each device: of a layer, and of both ends.
 
     Args:
-        model: the model; of several kinds of layers the mean counts.
-        machine: of several kinds of nodes.
-        parallel: how it is trained.
+        model: the model; kinds of layers count by their mean.
+        machine: a mixed cluster.
+        parallel: how the model is trained.
         devices: shape (stages,), the device of each stage.
+
+    Returns:
+        Seconds of a layer, and seconds of embedding and output where a device has them; both of
+            shape (devices,).
     """
-    kinds, again = (
-        tuple(Counter(kinds_of(model)).items()),
-        model.layers if parallel.recompute != "none" else 0,
-    )
-    contents = [StageContent(kinds, 0, False, 0, again), StageContent((), 0, True, 0, 0)]
+    kinds = tuple(Counter(kinds_of(model)).items())
+    recomputed = model.layers if parallel.recompute != "none" else 0
+    contents = [StageContent(kinds, 0, False, 0, recomputed), StageContent((), 0, True, 0, 0)]
     contents.append(StageContent((), model.mtp, False, 1 + model.mtp, 0))
     each = []
     for kind in machine.kinds:
         times = (content_times(model, kind.machine, parallel, content) for content in contents)
-        layers, *beside = (time[Kind.F] + time[Kind.B] for time in times)
-        each.append([layers / model.layers, *beside])
-    on = kinds_of_devices(machine, parallel)
-    layer, first, last = (np.where(on, row, 0.0).max(axis=1) for row in np.array(each).T)
+        layers, *first_and_last = (time[Kind.F] + time[Kind.B] for time in times)
+        each.append([layers / model.layers, *first_and_last])
+    on_kind = kinds_of_devices(machine, parallel)
+    layer, first, last = (np.where(on_kind, row, 0.0).max(axis=1) for row in np.array(each).T)
     ends = np.zeros(parallel.pp)
     ends[devices[0]] += first[devices[0]]
     ends[devices[-1]] += last[devices[-1]]
@@ -106,17 +108,18 @@ def device_times(
 def split_by_speed(
     times: Floats, ends: Floats, layers: int, most: Counts, parallel: Parallel
 ) -> Counts | None:
-    """Divide layers over devices, one to a stage at least; None where they cannot hold all.
+    """Return the layers of each device in the fastest split, or None if they do not all fit.
 
-    The longest device's work counts for each microbatch, and that of all others once, to fill and
-    drain the pipeline. For each time that a device may take, the fastest devices are filled first.
+    Each stage has at least one layer. A step takes the work of the slowest device for each
+    microbatch, and the work of all others once, to fill and drain the pipeline. The split is the
+    best over limits on the time of a device; for each limit the fastest devices are filled first.
 
     Args:
         times: shape (devices,), seconds of a layer.
-        ends: shape (devices,), seconds of all that a device holds except layers.
-        layers: of the model.
-        most: shape (devices,), layers that a device can hold.
-        parallel: of devices, chunks and microbatches.
+        ends: shape (devices,), seconds of embedding and output.
+        layers: number of the model's layers.
+        most: shape (devices,), the most layers that fit on a device.
+        parallel: the sizes: devices, chunks and microbatches.
     """
     if (most < parallel.vp).any() or most.sum() < layers or parallel.stages > layers:
         return None
@@ -124,7 +127,7 @@ def split_by_speed(
     room = np.minimum(np.floor((longest - ends) / times + 1e-6).astype(np.int64), most)
     extra = np.maximum(room - parallel.vp, 0)
     left = layers - parallel.stages
-    # of equals the last, which hold fewer microbatches
+    # of equally fast devices the last are filled first: they hold fewer microbatches
     order = np.lexsort((-np.arange(len(times)), times))
     extra = extra[np.ix_(extra.sum(axis=1) >= left, order)]
     extra = np.clip(left - (np.cumsum(extra, axis=1) - extra), 0, extra)
@@ -139,8 +142,10 @@ def split_by_speed(
 
 
 def spread(counts: Counts, devices: NDArray[np.int32], parallel: Parallel) -> list[int]:
-    """Divide each device's layers evenly over its stages; stages in the middle of the model take
-    the remainder.
+    """Return the layers of each stage from the layers of each device.
+
+    A device's stages get equal numbers; its stages nearest to the middle of the model get the
+    remainder.
     """
     split = np.zeros(parallel.stages, np.int64)
     for device, count in enumerate(counts.tolist()):

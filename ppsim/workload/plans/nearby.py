@@ -1,10 +1,10 @@
-"""Correct a prediction by similar measured runs.
+"""Corrections of predictions by similar measured runs.
 
-Only two things are worth a correction, by the errors of published runs that were left out of the
-fit (``tests/benchmarks/left_out.py``): a *twin*, a run of the same job which differs in batch and
-number of GPUs alone, and a run of the user's own with the same software on the same GPU. Runs that
-are merely alike made predictions of others worse and ranked their layouts worse. Where runs
-disagree, their mean counts the less and the range is the wider.
+Two kinds of runs improve predictions, as the errors of published runs held out of the fit show
+(``tests/benchmarks/left_out.py``): a *twin*, a run of the same job that differs only in batch and
+number of GPUs; and a run of the user with the same software on the same GPU. Other similar runs
+made predictions and rankings of layouts worse. The more measured runs disagree, the weaker is the
+correction and the wider its range.
 """
 
 from __future__ import annotations
@@ -22,34 +22,35 @@ from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import Parallel
 
 SCHEMA = "ppsim.seen/2"
-EIGHTY = 1.28  # standard deviations within which four in five lie
-# Standard deviations of logarithms of measured over predicted steps. Left-out runs: a job's own
-# error, and of runs that are repeated with another batch; what runs of one source, software and GPU
-# share, and what is left of each.
-JOB, REPEATED = 0.10, 0.03
-LEVEL, EACH = 0.09, 0.10
-ANY_LEVEL = 1.0  # of software that the library lacks: nothing is known before a run is measured
-# Half-widths of ranges without a run to correct by, in logarithms. Of left-out sources three in
-# four runs lie within them where each source counts alike, and four in five where each run does.
-# The second is of software or GPUs that no other source has, the third of software whose name is
-# taken away.
-KNOWN, UNSEEN, UNNAMED = 0.136, 0.184, 0.303
-SAME = 1e-3  # difference of two measurements that are of the same run
+EIGHTY = 1.28  # standard deviations around a mean that hold four values in five
+# Standard deviations of log(measured / predicted step) of held-out runs.
+JOB = 0.10  # of the error that all runs of a job share
+REPEATED = 0.03  # of the rest, among runs of a job with different batches
+LEVEL = 0.09  # of the error that runs of one source, software and GPU share
+EACH = 0.10  # of the rest, among such runs
+ANY_LEVEL = 1.0  # of the shared error for software that is not in the library
+# Half-widths of the ranges of uncorrected predictions, in logarithms. Among held-out sources they
+# hold three runs in four with equal weight for each source, four in five with equal weight for each
+# run.
+KNOWN = 0.136  # for software and GPUs of other sources
+UNSEEN = 0.184  # for software or a GPU of which no run is published
+UNNAMED = 0.303  # for software without a name
+SAME = 1e-3  # relative difference below which two measured steps count as the same run
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The properties of a run on which errors depend.
+    """The properties of a run on which the error of its prediction depends.
 
     Attributes:
-        software: its name in the library, or its name in the table.
-        release: its numbers, as 26.6; empty where nobody says it.
-        gpu: its GPU.
-        family: of the GPU.
+        software: the software's name in the library, or in the user's table.
+        release: the software's release, such as 26.6; '' if it is not known.
+        gpu: name of the GPU.
+        family: family of the GPU.
         experts: whether the model is a mixture of experts.
-        job: the properties that twins share: model, sizes of parallelism, microbatch, precision,
-            schedule, techniques.
-        known: whether the library has the software.
+        job: the properties that twins share, as text: model, sizes of parallelism, microbatch,
+            precision, schedule, techniques.
+        known: whether the software is in the library.
     """
 
     software: str
@@ -61,16 +62,19 @@ class Setting:
     known: bool = True
 
     def is_twin_of(self, other: Setting) -> bool:
-        """Return whether two runs differ in batch and number of GPUs alone, as far as releases are
-        known.
+        """Return whether two runs differ only in batch and number of GPUs.
+
+        An unknown release equals any other.
         """
         alike = (self.software, self.gpu, self.job) == (other.software, other.gpu, other.job)
         return alike and (self.release == other.release or not (self.release and other.release))
 
     def corrects(self, other: Setting) -> bool:
-        """Return whether a user's run corrects another: of its kind of model, on its GPU, with its
-        software or unknown software. What is left of dense models and of mixtures of experts has
-        nothing in common (correlation 0.01 of left-out runs, 0.51 of runs of one kind).
+        """Return whether a user's run with this setting corrects a prediction of another.
+
+        Both must have the same GPU, kind of model and software; a run with unknown software
+        corrects any software. Errors of dense models and of mixtures of experts are independent:
+        the correlation among held-out runs is 0.01, and 0.51 among runs of the same kind.
         """
         alike = (self.gpu, self.experts) == (other.gpu, other.experts)
         return alike and (self.software == other.software or not self.known)
@@ -81,10 +85,10 @@ class Measured:
     """A measured run.
 
     Attributes:
-        name: of the run.
-        setting: its model, hardware and sizes.
-        seconds: of its step.
-        error: logarithm of measured over predicted.
+        name: the run's name.
+        setting: the run's model, hardware and sizes.
+        seconds: measured seconds of a step.
+        error: log(measured / predicted step).
     """
 
     name: str
@@ -98,9 +102,9 @@ class Correction:
     """The correction of a prediction by measured runs.
 
     Attributes:
-        factor: by which the predicted step is multiplied.
-        half: half the width of its range, in logarithms.
-        runs: how many runs it is from.
+        factor: the corrected over the predicted step.
+        half: half the width of the corrected step's range, in logarithms.
+        runs: number of measured runs behind it.
     """
 
     factor: float
@@ -108,7 +112,7 @@ class Correction:
     runs: int = 0
 
     def range(self, seconds: float) -> tuple[float, float]:
-        """Return the low and the high of a corrected step: four in five runs lie between."""
+        """Return both ends of the range of a corrected step; four runs in five lie within it."""
         far = math.exp(self.half)
         return seconds / far, seconds * far
 
@@ -121,7 +125,7 @@ def setting_of(
     release: Sequence[int] = (),
     known: bool = True,
 ) -> Setting:
-    """Return the setting of a run, which decides the runs that its error is shared with."""
+    """Return the setting of a run, by which runs that share its error are found."""
     p = parallel
     sizes = [f"{name}{getattr(p, name)}" for name in ("tp", "cp", "ep", "pp", "vp", "mbs", "zero")]
     words = [p.precision, p.schedule_name if p.pp > 1 else "no pipeline", p.recompute]
@@ -147,11 +151,11 @@ def setting_of(
 
 @dataclass(frozen=True)
 class Nearby:
-    """Measured runs, which correct predictions of others.
+    """Measured runs that correct predictions.
 
     Attributes:
-        published: the library's rows.
-        anchors: the user's own.
+        published: the library's runs.
+        anchors: the user's runs.
     """
 
     published: tuple[Measured, ...] = ()
@@ -159,7 +163,7 @@ class Nearby:
 
     @property
     def runs(self) -> tuple[Measured, ...]:
-        """All of them."""
+        """The published and the user's runs."""
         return self.published + self.anchors
 
     @cached_property
@@ -171,14 +175,15 @@ class Nearby:
         return found
 
     def correction_at(self, setting: Setting, measured: float | None = None) -> Correction:
-        """Correct the prediction of a setting.
+        """Return the correction of the prediction for a setting.
 
-        The user's twins come first, then the user's runs of this software on this GPU, then
+        It is from the user's twins, else the user's runs with this software on this GPU, else
         published twins.
 
         Args:
-            setting: of the run that is predicted.
-            measured: seconds of its step; runs of it that took as long are itself, and left out.
+            setting: the setting of the predicted run.
+            measured: the run's measured step in seconds, if known; runs of the same job that took
+                as long are taken for this run and left out.
         """
         anchors = [run for run in self.anchors if not _is_same_run(run, setting, measured)]
         published = [
@@ -186,11 +191,11 @@ class Nearby:
             for run in self._by_job.get(setting.job, ())
             if not _is_same_run(run, setting, measured)
         ]
-        own = [run for run in anchors if run.setting.is_twin_of(setting)]
+        user_twins = [run for run in anchors if run.setting.is_twin_of(setting)]
         level = [run for run in anchors if run.setting.corrects(setting)]
         twins = [run for run in published if run.setting.is_twin_of(setting)]
-        if own or (twins and not level):
-            return _correction(own or twins, JOB, REPEATED)
+        if user_twins or (twins and not level):
+            return _correction(user_twins or twins, JOB, REPEATED)
         if level:
             known = all(run.setting.known for run in level)
             return _correction(level, LEVEL if known else ANY_LEVEL, EACH)
@@ -199,10 +204,9 @@ class Nearby:
         return Correction(1.0, UNSEEN if self._is_strange(setting) else KNOWN)
 
     def _is_strange(self, setting: Setting) -> bool:
-        """Return whether no run was published of a setting's GPU, or of its software on this family
-        of GPUs.
+        """Return whether no published run has the GPU, or the software on this family of GPUs.
 
-        False where no run is published at all, as where a profile takes the place of the curve.
+        False if there are no published runs, as with a measured profile.
         """
         gpus, software = self._published_settings
         return bool(gpus) and (
@@ -211,19 +215,21 @@ class Nearby:
 
     @cached_property
     def _published_settings(self) -> tuple[set[str], set[tuple[str, str]]]:
-        """GPUs, and software on families of GPUs, of which runs are published."""
+        """The GPUs, and the pairs of software and family of GPUs, of published runs."""
         settings = [run.setting for run in self.published]
         return {each.gpu for each in settings}, {(each.software, each.family) for each in settings}
 
 
 def _correction(runs: Sequence[Measured], prior: float, noise: float) -> Correction:
-    """Shrink the mean of errors towards none: the posterior mean of a normal level.
+    """Return the correction by the posterior mean of the runs' shared error.
+
+    Shared error and remaining errors are normal in logarithms. The correction is the mean error,
+    shrunk towards zero.
 
     Args:
-        runs: one or more.
-        prior: standard deviation of the level that they share.
-        noise: standard deviation of each run's remaining error, at least; runs that disagree more
-            have more.
+        runs: one or more measured runs.
+        prior: standard deviation of the error that the runs share.
+        noise: least standard deviation of the remaining error of a run.
     """
     errors = [run.error for run in runs]
     count = len(errors)
@@ -243,7 +249,7 @@ def _is_same_run(run: Measured, setting: Setting, measured: float | None) -> boo
 
 @dataclass(frozen=True)
 class Columns:
-    """The library's file of published runs: a column for each field."""
+    """The columns of the library's file of published runs, one value for each run."""
 
     names: tuple[str, ...] = ()
     software: tuple[str, ...] = ()
@@ -258,7 +264,7 @@ class Columns:
 
 @lru_cache(maxsize=1)
 def published() -> Nearby:
-    """Read the published runs of the library."""
+    """Return the library's published runs."""
     found = toml.read(str(LIBRARY / "seen.toml"), Columns, SCHEMA)
     settings = map(
         Setting, found.software, found.release, found.gpu, found.family, found.experts, found.job
@@ -267,7 +273,10 @@ def published() -> Nearby:
 
 
 def unseen_parts(runs: Nearby, setting: Setting) -> list[str]:
-    """List the parts of a setting that no run has: GPU, software on it, kind of model."""
+    """Return the parts of a setting that no run covers, as text.
+
+    They are the GPU, the software on its family, and the kind of model on its family.
+    """
     seen: Iterable[Setting] = [run.setting for run in runs.runs]
     family = f"{setting.family or setting.gpu} chips"
     kind = "a mixture of experts" if setting.experts else "a dense model"
@@ -279,4 +288,4 @@ def unseen_parts(runs: Nearby, setting: Setting) -> list[str]:
         ),
         f"{kind} on {family}": any(each.experts == setting.experts for each in here),
     }
-    return [what for what, found in checks.items() if not found]
+    return [part for part, found in checks.items() if not found]

@@ -1,4 +1,4 @@
-"""Cost of a step besides its time: money, energy, and the share of a long run lost to failures."""
+"""Price and energy of a training step, and the share of a long run lost to failures."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ HOUR = 3600.0
 
 
 def step_price(operation: Operation, gpus: int, seconds: float) -> float | None:
-    """Return the price of a step, in the cluster file's money; None where it has no price."""
+    """Return the price of a step in the cluster file's currency, or None if it states no price."""
     price = operation.price_per_gpu_hour
     return None if price is None else price * gpus * seconds / HOUR
 
 
 def step_kwh(operation: Operation, gpus: int, seconds: float) -> float | None:
-    """Return the energy of a step, a GPU's share of its node included; None where the cluster file
-    has no watts.
+    """Return the energy of a step in kWh, or None if the cluster file states no watts.
+
+    A GPU's watts include its share of the node.
     """
     watts = operation.watts_per_gpu
     return None if watts is None else watts * gpus * seconds / HOUR / 1e3
 
 
 def goodput(operation: Operation, gpus: int) -> tuple[float, float] | None:
-    """Return the share of the time that trains, and the seconds between checkpoints that make it
-    most.
+    """Return the share of time spent on training, and the best seconds between checkpoints.
 
-    A job fails every F = (GPU hours of a failure) / GPUs. With checkpoints of C seconds every
-    sqrt(2 C F), and R seconds to restart, it loses C / interval + (interval / 2 + R) / F: J. Daly,
-    A higher order estimate of the optimum checkpoint interval for restart dumps, 2006, in its first
-    order. None where the cluster file has no failures.
+    A job fails every F = (GPU hours per failure) / GPUs. A checkpoint takes C seconds, a restart R.
+    The best interval is sqrt(2 C F); the share lost is C / interval + (interval / 2 + R) / F. This
+    is the first order of J. Daly, A higher order estimate of the optimum checkpoint interval for
+    restart dumps, 2006. None if the cluster file states no failures.
     """
     if operation.gpu_hours_per_failure is None:
         return None

@@ -1,4 +1,4 @@
-"""Published runs, and the cost model's predictions of them."""
+"""Predictions of published runs, and their errors."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from ppsim.workload.plans.rows import NONE, Setup, UserNames, measured_step, rea
 from ppsim.workload.plans.stated import version_of
 
 GIB = 2.0**30
-REASON = 300  # letters of why a row is left out
-NAME = 60  # of software that the library lacks
-# times that a measured step is above or below the prediction where one of the two is of something
-# else
+REASON = 300  # most characters of the reason why a row is left out
+NAME = 60  # most characters of the name of software that is not in the library
+# ratio of a measured step to the prediction (or the reverse) above which a row must be wrong
 FAR = 100.0
 __all__ = [
     "Row",
@@ -39,11 +38,12 @@ __all__ = [
 
 
 def predict(setup: Setup) -> tuple[Parallel, Step]:
-    """Predict a step of a row's run; of several choices, the fastest one."""
+    """Return the settings of a row's run and the predicted step; of several choices the fastest."""
     return _predict(setup)[:2]
 
 
 def _predict(setup: Setup) -> tuple[Parallel, Step, StageCosts]:
+    """Return the result of :func:`predict` with the costs of stages."""
     best: tuple[Parallel, Step, StageCosts] | None = None
     failure: PpsimError | None = None
     for parallel in setup.choices:
@@ -63,19 +63,19 @@ def _predict(setup: Setup) -> tuple[Parallel, Step, StageCosts]:
 def anchors_of(
     rows: Iterable[Row], user_names: UserNames = NONE, where: str = "rows"
 ) -> tuple[Measured, ...]:
-    """Return the measured rows of a table as runs that correct others.
+    """Return the rows with a measured step as runs that correct predictions.
 
     Args:
-        rows: as of a table.
-        user_names: the user's models and machine, which rows may name as well as the library's;
-            the machine's measured op times count for rows on its GPU too.
-        where: the name of the table in errors.
+        rows: the rows of a table.
+        user_names: the user's models and machine, which rows may name like those of the library;
+            the machine's measured op times apply to rows on its GPU.
+        where: the name of the table in messages.
 
     Raises:
-        InputError: none of them has a step and can be predicted, or one's step is far from any that
-            could be.
+        InputError: no anchor has a measured step and can be predicted, or a row's step is more than
+            ``FAR`` times off the prediction.
     """
-    found, why = [], "no row says how long a step took"
+    found, reason = [], "no row states the time of a step"
     for number, row in enumerate(rows):
         try:
             setup = setup_of(row, user_names)
@@ -85,14 +85,14 @@ def anchors_of(
                 )
             parallel, step = predict(setup)
         except (SkippedRow, PpsimError, RefusedValue) as error:
-            why = shorten(str(error), REASON)
+            reason = shorten(str(error), REASON)
             continue
         if setup.step_s:
             setting = _setting(row, setup, parallel)
             name = str(row.get("id", f"row {number}"))
             if not step.seconds / FAR <= setup.step_s <= step.seconds * FAR:
                 steps = (
-                    f"measured a step of {setup.step_s:.3g} s, and the plan's own is "
+                    f"has a measured step of {setup.step_s:.3g} s and a predicted one of "
                     f"{step.seconds:.3g} s"
                 )
                 hint = (
@@ -105,8 +105,8 @@ def anchors_of(
             )
     if not found:
         raise InputError(
-            f"{where}: no anchor has a measured step and can be predicted: {why}",
-            "rows as plan --against takes them",
+            f"{where}: no anchor has a measured step and can be predicted: {reason}",
+            "rows in the format of plan --against",
         )
     return tuple(found)
 
@@ -122,18 +122,16 @@ def _setting(row: Row, setup: Setup, parallel: Parallel) -> Setting:
 def against(
     rows: list[Row], runs: Nearby | None = None, user_names: UserNames = NONE
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the prediction of every row of a table; a row without one has a ``reason`` instead.
+    """Return the predictions of a table's rows, and a summary of their errors.
 
     Args:
         rows: the table.
-        runs: measured runs that correct predictions, each row's own left out; the library's without
-            them.
-        user_names: the user's models and machine, which rows may name as well as the library's.
+        runs: measured runs that correct the predictions of other runs; None takes the library's.
+        user_names: the user's models and machine, which rows may name like those of the library.
 
     Returns:
         The rows, each with ``id``, ``predicted_step_s``, ``low_s``, ``high_s`` and
-            ``measured_step_s``, and the summary
-        of their errors.
+            ``measured_step_s``, or with a ``reason`` why it cannot be predicted; and the summary.
     """
     results = list(_predict_rows(rows, runs or published(), user_names))
     return results, summarise(results)
@@ -193,7 +191,7 @@ def _predict_rows(rows: list[Row], runs: Nearby, user_names: UserNames) -> Itera
 
 
 def _setup_text(setup: Setup, parallel: Parallel) -> str:
-    """Write the settings that were chosen because a row leaves them out."""
+    """Return the settings that were chosen because a row leaves them out, as text."""
     chosen, p = setup.assumptions.split(", "), parallel
     sizes: dict[str, Any] = {"mbs": p.mbs, "vp": p.vp}
     sizes |= {name: getattr(p, name) for name in ("tp", "pp", "cp", "precision") if name in chosen}
@@ -209,9 +207,7 @@ def _setup_text(setup: Setup, parallel: Parallel) -> str:
 
 
 def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Summarise the errors of predicted rows: how many, mean and median of their sizes, and the
-    mean of their signs.
-    """
+    """Return the numbers of rows, the mean and median of absolute errors, and their mean (bias)."""
     errors = [row["error"] for row in rows if "error" in row]
     skipped = sum("reason" in row for row in rows)
     counts = {
@@ -223,12 +219,14 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
     if not errors:
         return counts
     sizes = [abs(error) for error in errors]
-    held = [
-        abs(r["predicted_peak_gib"] / r["measured_peak_gib"] - 1)
-        for r in rows
-        if "measured_peak_gib" in r
+    peaks = [
+        abs(row["predicted_peak_gib"] / row["measured_peak_gib"] - 1)
+        for row in rows
+        if "measured_peak_gib" in row
     ]
-    memory = {"memory_rows": len(held), "mean_memory_error": sum(held) / len(held)} if held else {}
+    memory = {}
+    if peaks:
+        memory = {"memory_rows": len(peaks), "mean_memory_error": sum(peaks) / len(peaks)}
     ranged = [row for row in rows if "error" in row and "low_s" in row]
     inside = sum(row["low_s"] <= row["measured_step_s"] <= row["high_s"] for row in ranged)
     return {

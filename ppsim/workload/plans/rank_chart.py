@@ -1,9 +1,8 @@
-"""Read a layout of ranks from the Mermaid flowchart that
-:func:`ppsim.workload.plans.ranks.flowchart` draws.
+"""Reader of the Mermaid flowcharts of ranks that :mod:`ppsim.workload.plans.ranks` draws.
 
-Boxes of ranks lie in subgraphs of pipeline devices, which lie in subgraphs of data replicas. Of
-each kind all are drawn, or the first ones and the last, with how many there are. Arrows, and nodes
-in titles of devices, are not read.
+Boxes of ranks are in subgraphs of pipeline devices, which are in subgraphs of data replicas. A
+chart shows all replicas, devices or ranks, or the first ones, the last one and their number.
+Arrows, and nodes in the titles of devices, are ignored.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from ppsim.errors import InputError
 from ppsim.workload.model.parallel import MOST, RANK_ORDERS
 
 SUFFIX = ".mmd"
-LINE = 600  # bytes of memory that a line takes while it is read
-HINT = "a flowchart of ranks is what ppsim plan --model ... --cluster ... -o ranks.mmd writes"
+LINE = 600  # bytes of memory needed to read a line
+HINT = "a flowchart of ranks from ppsim plan --model ... --cluster ... -o ranks.mmd"
 _N = r"(\d{1,8})"
 _REPLICA = re.compile(rf'subgraph \w+\["data replica {_N}"\]', re.ASCII)
 _DEVICE = re.compile(
@@ -46,12 +45,12 @@ class RankLayout:
     """Sizes of parallel groups and the order of ranks.
 
     Attributes:
-        source: the file.
+        source: name of the file.
         tp: tensor-parallel ranks.
         cp: context-parallel ranks.
         pp: pipeline devices.
         dp: data replicas.
-        rank_order: of :data:`RANK_ORDERS`, the first where both number alike.
+        rank_order: one of :data:`RANK_ORDERS`; the first one if both give the same numbers.
     """
 
     source: str
@@ -63,7 +62,7 @@ class RankLayout:
 
     @property
     def gpus(self) -> int:
-        """Ranks in all."""
+        """Number of ranks."""
         return self.tp * self.cp * self.pp * self.dp
 
     @property
@@ -74,7 +73,7 @@ class RankLayout:
 
 @dataclass(frozen=True)
 class _Box:
-    """A drawn rank: its number, its place, and the line that has it."""
+    """A drawn rank: its number, its indices in each kind of group, and its line in the file."""
 
     rank: int
     replica: int
@@ -86,8 +85,13 @@ class _Box:
 
 @dataclass
 class _Chart:
-    """The data of a chart: boxes, ranks that are not by replica and device, and the stated numbers
-    of replicas and devices.
+    """The content of a chart.
+
+    Attributes:
+        boxes: the drawn ranks.
+        hidden: ranks that are not drawn, by (replica, device).
+        replicas: the stated number of replicas, or None.
+        devices: the stated number of pipeline devices, or None.
     """
 
     boxes: list[_Box] = field(default_factory=list)
@@ -97,7 +101,7 @@ class _Chart:
 
 
 def shows_ranks(path: str) -> bool:
-    """Tell whether a path is a flowchart of ranks."""
+    """Return whether a path is a flowchart of ranks."""
     if path == STANDARD_INPUT or not path.lower().endswith(SUFFIX) or not Path(path).is_file():
         return False
     try:
@@ -111,16 +115,18 @@ def read_ranks(path: str) -> RankLayout:
     """Read the sizes and the order of ranks.
 
     Raises:
-        InputError: the file cannot be read, a line is not of such a flowchart, ranks are missing,
-            drawn twice, or numbered in an order that ppsim does not know.
+        InputError: the file cannot be read, a line is not part of a flowchart of ranks, or ranks
+            are missing, drawn twice, or numbered in an unknown order.
     """
     source = name_of(path)
     return parse_ranks(read_text(path, HINT), source)
 
 
 def parse_ranks(text: str, source: str) -> RankLayout:
-    """Read the sizes and the order of ranks from a flowchart's text; raises as
-    :func:`read_ranks`.
+    """Read the sizes and the order of ranks from the text of a file named ``source``.
+
+    Raises:
+        InputError: as :func:`read_ranks`.
     """
     lines = split_lines(text, source, LINE)
     if not _STARTS.search(text):
@@ -142,6 +148,7 @@ def parse_ranks(text: str, source: str) -> RankLayout:
 
 
 def _read_lines(lines: list[str], source: str) -> _Chart:
+    """Return the content of a chart (InputError: a line is not part of one)."""
     chart, replica, device = _Chart(), -1, -1
     seen = set[tuple[int, int]]()
     for number, line in enumerate(lines, start=1):
@@ -173,33 +180,32 @@ def _read_lines(lines: list[str], source: str) -> _Chart:
                 None if each is None else int(each) for each in found.groups()
             )
         elif not (_OTHERS.fullmatch(word) or _ARROW.fullmatch(word)):
-            where = (
+            problem = (
                 "a rank outside of a pipeline device"
                 if _RANK.fullmatch(word)
-                else "not of a layout of ranks"
+                else "not part of a flowchart of ranks"
             )
-            raise unreadable_line(source, number, line, where, HINT)
+            raise unreadable_line(source, number, line, problem, HINT)
     if replica >= 0:
         raise InputError(f"'{source}' ends inside data replica {replica}", HINT)
     return chart
 
 
-def _count(source: str, what: str, drawn: set[int], said: int | None) -> int:
-    """Return how many there are: all are drawn, or a line says how many."""
+def _count(source: str, noun: str, drawn: set[int], stated: int | None) -> int:
+    """Return the number of replicas or devices, which are all drawn or whose number is stated."""
     count = 1 + max(drawn)
-    if said is None and len(drawn) < count:
+    if stated is None and len(drawn) < count:
         missing = min(set(range(len(drawn) + 1)) - drawn)
-        raise InputError(f"'{source}': {what} {missing} of {count} is not drawn", HINT)
-    if said is not None and said != count:
+        raise InputError(f"'{source}': {noun} {missing} of {count} is not drawn", HINT)
+    if stated is not None and stated != count:
         raise InputError(
-            f"'{source}' says that there are {said} {what}s, and the last one drawn is {count - 1}",
-            HINT,
+            f"'{source}' states {stated} {noun}s, and the last one drawn is {count - 1}", HINT
         )
     return count
 
 
 def _check_devices(source: str, chart: _Chart, each: int) -> None:
-    """Prove that every replica that is drawn has every device that is, with all of its ranks."""
+    """Refuse a chart in which a drawn device of a drawn replica lacks ranks (InputError)."""
     replicas, devices = (
         {getattr(box, name) for box in chart.boxes} for name in ("replica", "device")
     )
@@ -213,18 +219,20 @@ def _check_devices(source: str, chart: _Chart, each: int) -> None:
 
 
 def _order(layout: RankLayout, boxes: list[_Box]) -> str:
-    """Return the order that numbers the ranks so; refuse a place or a number that is drawn
-    twice.
+    """Return the order in which ranks are numbered.
+
+    Raises:
+        InputError: a place or a rank is drawn twice, or no known order has these numbers.
     """
     drawn = dict[tuple[int, ...], int]()
     for box in boxes:
-        for key, what in (
+        for key, noun in (
             ((box.replica, box.device, box.context, box.tensor), "this place"),
             ((box.rank,), "this rank"),
         ):
             if key in drawn:
                 raise InputError(
-                    f"{layout.source}, line {box.line}: {what} was drawn in line {drawn[key]}", HINT
+                    f"{layout.source}, line {box.line}: {noun} was drawn in line {drawn[key]}", HINT
                 )
             drawn[key] = box.line
     wrong = dict[str, _Box]()
@@ -245,7 +253,7 @@ def _order(layout: RankLayout, boxes: list[_Box]) -> str:
 
 
 def _rank(layout: RankLayout, order: str, box: _Box) -> int:
-    """Return the number that an order gives a place."""
+    """Return the number of a box's rank in an order."""
     outer, inner, count = box.device, box.replica, layout.dp
     if order.endswith("dp"):
         outer, inner, count = box.replica, box.device, layout.pp

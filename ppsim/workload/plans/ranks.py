@@ -1,4 +1,4 @@
-"""Places of ranks: the GPUs of each parallel group, their nodes, and the links between them."""
+"""Groups of ranks on a machine: their GPUs, nodes and links, and a flowchart of them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class GroupLinks:
     Attributes:
         kind: tp, cp, ep, pp, dp or expert-dp.
         size: ranks of a group.
-        count: groups of the kind.
-        ranks: of the first group.
-        nodes: nodes that the first group lies on.
-        per_node: ranks of it on each node.
+        count: number of groups of this kind.
+        ranks: ranks of the first group.
+        nodes: number of nodes of the first group.
+        per_node: ranks of the first group on each of its nodes.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class GroupLinks:
 
     @property
     def link(self) -> str:
-        """The name of the link that joins the group's ranks."""
+        """The link between the group's ranks, in words."""
         if self.nodes == 1:
             return "inside a node"
         return (
@@ -56,7 +56,7 @@ class GroupLinks:
 
 
 def group_links(machine: Machine, parallel: Parallel) -> list[GroupLinks]:
-    """List the kinds of groups that have several ranks."""
+    """Return the kinds of groups with several ranks."""
     result = []
     for kind in MEANINGS:
         if kind == "expert-dp" and parallel.ep == 1:
@@ -72,9 +72,7 @@ def group_links(machine: Machine, parallel: Parallel) -> list[GroupLinks]:
 
 
 def rank_grid(parallel: Parallel) -> NDArray[np.int64]:
-    """Number the ranks, shape (dp, pp, cp, tp): tensor first, then context, then as ``rank_order``
-    says.
-    """
+    """Return the numbers of ranks by ``rank_order``, shape (dp, pp, cp, tp)."""
     p, numbers = parallel, np.arange(parallel.gpus)
     if p.pipeline_first:
         return numbers.reshape(p.dp, p.pp, p.cp, p.tp)
@@ -82,21 +80,21 @@ def rank_grid(parallel: Parallel) -> NDArray[np.int64]:
 
 
 def span(ranks: tuple[int, ...] | list[int]) -> str:
-    """Write ranks: each of a few, or first, second and last with the step between."""
+    """Return ranks as text: up to four in full, others as a range or as first, second and last."""
     if len(ranks) <= 4:
         return " ".join(map(str, ranks))
     step = ranks[1] - ranks[0]
     return f"{ranks[0]}-{ranks[-1]}" if step == 1 else f"{ranks[0]} {ranks[1]} ... {ranks[-1]}"
 
 
-MOST_DRAWN = 4  # replicas, pipeline devices or ranks of one kind that a flowchart shows
+MOST_DRAWN = 4  # most replicas, pipeline devices, or ranks of a device in a flowchart
 
 
 def flowchart(machine: Machine, parallel: Parallel) -> str:
-    """Draw the rank layout as a Mermaid flowchart: boxes of replicas and pipeline devices, arrows
-    of messages and collectives.
+    """Return a Mermaid flowchart of ranks in boxes of pipeline devices and replicas.
 
-    Of more than ``MOST_DRAWN`` replicas or pipeline devices the first ones and the last are drawn.
+    Arrows are messages and collectives. Of more than ``MOST_DRAWN`` replicas or pipeline devices
+    the first ones and the last are drawn.
     """
     p, grid = parallel, rank_grid(parallel)
     replicas, devices = _shown_indices(p.dp), _shown_indices(p.pp)
@@ -117,14 +115,14 @@ def flowchart(machine: Machine, parallel: Parallel) -> str:
             lines.append("    end")
         lines.append("  end")
     lines += list(_arrows(machine, parallel, replicas, devices))
-    left = [
-        f"{n} {what}"
-        for n, what in ((p.dp, "replicas"), (p.pp, "pipeline devices"))
+    cut = [
+        f"{n} {noun}"
+        for n, noun in ((p.dp, "replicas"), (p.pp, "pipeline devices"))
         if n > MOST_DRAWN
     ]
-    if left:
+    if cut:
         lines.append(
-            f"  %% of {' and '.join(left)} the first {MOST_DRAWN - 1} and the last are drawn"
+            f"  %% of {' and '.join(cut)} the first {MOST_DRAWN - 1} and the last are drawn"
         )
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""Numbers of rows of published runs, which people write in many ways."""
+"""Numbers in rows of published runs, which people write in many ways."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MISSING = ("", "-", "?", "n/a", "na", "none", "null", "unknown", "not stated", "
 
 
 class SkippedRow(Exception):
-    """A row that cannot be predicted, and why."""
+    """A row cannot be predicted; the message is the reason."""
 
 
 def number_of(row: Row, key: str) -> float | None:
-    """Return a number of a row that is more than 0, also one written as text, or None."""
+    """Return a positive number of a row, which may be written as text; None for anything else."""
     value = row.get(key)
     if isinstance(value, str):
         try:
@@ -29,12 +29,11 @@ def number_of(row: Row, key: str) -> float | None:
     return float(value) if good and isinstance(value, (int, float)) else None
 
 
-def count_of(row: Row, key: str, otherwise: int) -> int:
-    """Return a whole number of a row; ``otherwise`` where it has none: null, 0, or a text such as
-    "n/a".
+def count_of(row: Row, key: str, default: int) -> int:
+    """Return a positive whole number of a row, or ``default`` for null, 0 or a text such as "n/a".
 
     Raises:
-        SkippedRow: it has something else.
+        SkippedRow: the value is anything else.
     """
     value = row.get(key)
     if (
@@ -42,7 +41,7 @@ def count_of(row: Row, key: str, otherwise: int) -> int:
         or value is False
         or (isinstance(value, str) and value.strip().lower() in MISSING)
     ):
-        return otherwise
+        return default
     number = number_of(row, key)
     if number is None or not 1 <= number <= MOST or number != int(number):
         raise SkippedRow(f"{key} {shorten(repr(value))} is not a whole number of 1 to {MOST}")

@@ -1,4 +1,4 @@
-"""Rows of tables of published runs: which model, machine and parallel layout each describes."""
+"""Rows of published runs, and the model, machine and parallel settings that each describes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ppsim.workload.plans.software import Software
 from ppsim.workload.plans.stated import TECHNIQUES, parallel_of, stated, unread_keys, version_of
 
 LARGEST = 64 << 20
-NESTED = ("architecture", "layout", "recompute_layers")  # of a row; only JSON can hold them
-# The first that a row's GPU contains is its cluster.
+NESTED = ("architecture", "layout", "recompute_layers")  # keys with nested values
+# Clusters by words in the name of a row's GPU; the first word that occurs counts.
 CLUSTERS = (
     ("gb300", "gb300-nvl72"),
     ("gb200", "gb200-nvl72"),
@@ -54,7 +54,7 @@ CLUSTERS = (
 SCHEDULES = {"none": "1f1b", "interleaved 1f1b": "interleaved"}
 SIZES = {field.name: field.type for field in fields(Model) if field.type in ("int", "bool")}
 SHORT = {"kv": "kv_heads", "topk": "top_k"}  # other names of sizes
-# All keys that are read, and the keys that describe a row.
+# Keys that are read, and NOTES, which are ignored.
 NUMBERS = (
     "gpus",
     "tp",
@@ -93,17 +93,17 @@ RUN = (
 NOTES = ("id", "source", "note", "group", "set", "tier")
 FURTHER = ("recompute_layers", "offload", "adapters", "memory_alloc_GiB", "memory_GiB")
 KEYS = frozenset((*RUN, *NUMBERS, *TECHNIQUES, *FURTHER, *MEASURED, *NOTES))
-USUAL_MICROBATCHES = 4  # for each pipeline device, where a row has no batch
+USUAL_MICROBATCHES = 4  # microbatches per pipeline device of rows without a batch
 
 
 @dataclass(frozen=True)
 class UserNames:
-    """The user's names in rows, besides the library: a model and a cluster.
+    """The user's model and cluster, which rows may name like those of the library.
 
     Attributes:
-        model: the model of rows that name none, and of rows that name it.
-        machine: the machine of rows without a GPU and a cluster, and of rows that name it.
-        names: of both, in small letters, as they were given and as they call themselves.
+        model: the model of rows that name it, and of rows without a model.
+        machine: the machine of rows that name it, and of rows without a GPU and a cluster.
+        names: names of both in lower case: as typed, and as in their files.
     """
 
     model: Model | None = None
@@ -117,9 +117,12 @@ NONE = UserNames()
 def user_names_of(
     model: tuple[str, Model] | None, cluster: tuple[str, Machine] | None
 ) -> UserNames:
-    """Return the user's model and machine that rows may name, each with its spelling.
+    """Return the names by which rows may refer to the user's model and cluster.
 
-    A cluster of several kinds of nodes is none that a row's sizes describe.
+    Args:
+        model: the model as typed, and read; or None.
+        cluster: the cluster as typed, and read; or None. A mixed cluster is ignored, as the sizes
+            of a row cannot describe it.
     """
     cluster = None if cluster and cluster[1].kinds else cluster
     names = {
@@ -137,17 +140,17 @@ def user_names_of(
 
 @dataclass(frozen=True)
 class Setup:
-    """The setup of a row for the cost model.
+    """The model, machine and settings that a row describes.
 
     Attributes:
         model: the model.
         machine: the cluster.
-        parallel: how it was trained; ``choices`` may replace it where the row leaves numbers out.
-        choices: settings to choose from, the row's own included.
+        parallel: the settings of the run; the first of ``choices``.
+        choices: settings that the run may have had, several if the row leaves numbers out.
         layout: the layers of each stage, or None.
-        step_s: seconds of a step, or None.
-        assumptions: what the row does not say and was chosen.
-        software: its name in the library.
+        step_s: measured seconds of a step, or None.
+        assumptions: names of the values that the row leaves out and that were chosen.
+        software: the software's name in the library.
     """
 
     model: Model
@@ -161,14 +164,13 @@ class Setup:
 
 
 def read_table(path: str) -> list[Row]:
-    """Read the rows of a table of runs: CSV, Parquet, or JSON, a list of them or an object with
-    ``rows``.
+    """Read the rows of a table of runs: CSV, Parquet, or JSON.
 
-    An empty cell says nothing.
+    JSON has a list of rows, or an object with the key ``rows``. Empty cells are left out.
 
     Raises:
         InputError: the file cannot be read or has no rows.
-        MissingDependency: pyarrow, which Parquet needs, is not installed.
+        MissingDependency: the file is Parquet and pyarrow is not installed.
     """
     hint = 'CSV, or JSON with "rows", of published runs'
     if Path(path).suffix.lower() in (".csv", ".parquet"):
@@ -185,7 +187,7 @@ def read_table(path: str) -> list[Row]:
 
 
 def unknown_keys(rows: Iterable[Row]) -> list[str]:
-    """Name the keys of a table that are not read, each with the key that it may stand for."""
+    """Return the keys of a table that are not read, each with a similar known key if any."""
     found: dict[str, Collection[str]] = {}
     for row in (row for row in rows if isinstance(row, dict)):
         found |= dict.fromkeys(row.keys() - KEYS, KEYS)
@@ -203,15 +205,15 @@ def unknown_keys(rows: Iterable[Row]) -> list[str]:
 
 
 def setup_of(row: Row, user_names: UserNames = NONE) -> Setup:
-    """Turn a row into a model, a machine and a layout.
+    """Return the model, machine and settings that a row describes.
 
     Args:
-        row: of a table.
-        user_names: the user's models and machine, which it may name as well as the library's.
+        row: a row of a table.
+        user_names: the user's model and cluster, which the row may name.
 
     Raises:
-        SkippedRow: the row names a model or GPU that the library lacks, or lacks numbers that
-            cannot be chosen.
+        SkippedRow: the row names a model or GPU that is not in the library, or leaves out numbers
+            that cannot be chosen.
     """
     if not isinstance(row, dict):
         raise SkippedRow("the row is not an object")
@@ -240,44 +242,41 @@ def setup_of(row: Row, user_names: UserNames = NONE) -> Setup:
             (chosen, *unread_keys(row), "layout" if row.get("layout") and layout is None else ""),
         )
     )
-    if again := _recomputed_layers(row):
-        choices = tuple(replace(choice, recompute_layers=again) for choice in choices)
+    if recomputed := _recomputed_layers(row):
+        choices = tuple(replace(choice, recompute_layers=recomputed) for choice in choices)
     measured, software = measured_step(row, model, choices[0]), version_of(row).software
-    if saving := _saving(row, fixed, software):
-        saved = tuple(
-            way for choice in choices for way in fitting(model, machine, choice, layout, **saving)
+    if techniques_to_try := _memory_techniques(row, fixed, software):
+        fitted = tuple(
+            each
+            for choice in choices
+            for each in fitting(model, machine, choice, layout, **techniques_to_try)
         )
-        chosen = ", ".join(filter(None, (chosen, "memory" if saved != choices else "")))
-        choices = saved
+        chosen = ", ".join(filter(None, (chosen, "memory" if fitted != choices else "")))
+        choices = fitted
     return Setup(model, machine, choices[0], choices, layout, measured, chosen, software.name)
 
 
-def _saving(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]:
-    """Return the techniques by which a run may have saved memory, if its row does not state them;
-    empty otherwise.
+def _memory_techniques(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]:
+    """Return the techniques by which a run may have saved memory without its row stating them.
 
-    Of software that the library does not have, nothing is known.
+    They are the keywords ``modules`` and ``offload`` of :func:`fitting`. The answer is empty if the
+    row states them, or if its software is not in the library.
     """
-    megatron = software.foundations[0].flags == "megatron" and parallel.kernels == "fused"
     offload = str(row.get("offload") or "").strip().lower()
     if "recompute" in stated(row):
-        return (
-            {"modules": False, "offload": True}
-            if offload not in MISSING and not number_of(row, "offload")
-            else {}
-        )
-    named = str(row.get("software") or row.get("framework") or "").lower()
-    known = any(word in named for word in (software.name, *software.words))
-    # Megatron-LM offloads whole layers only without a pipeline.
-    return (
-        {}
-        if number_of(row, "offload") or not known
-        else {"modules": megatron, "offload": megatron and parallel.pp == 1}
-    )
+        has_unknown_share = offload not in MISSING and not number_of(row, "offload")
+        return {"modules": False, "offload": True} if has_unknown_share else {}
+    framework = str(row.get("software") or row.get("framework") or "").lower()
+    known = any(word in framework for word in (software.name, *software.words))
+    if number_of(row, "offload") or not known:
+        return {}
+    is_megatron = software.foundations[0].flags == "megatron" and parallel.kernels == "fused"
+    # Megatron-LM can offload whole layers only without a pipeline.
+    return {"modules": is_megatron, "offload": is_megatron and parallel.pp == 1}
 
 
 def _model(row: Row, user_names: UserNames) -> Model:
-    """Return the model that a row names, or describes by the sizes of its ``architecture``."""
+    """Return the model that a row names, or describes by its ``architecture``."""
     name, shape = str(row.get("model") or "").strip(), row.get("architecture")
     if user_names.model and (name.lower() in user_names.names or not (name or shape)):
         model = user_names.model
@@ -287,7 +286,7 @@ def _model(row: Row, user_names: UserNames) -> Model:
         model = _described_model(name, shape)
     layers = count_of(row, "layers", model.layers)
     changes: dict[str, Any] = {"layers": layers, "dense_layers": min(model.dense_layers, layers)}
-    # a few layers of a large model: one layer without experts stands for the model's
+    # a row with few of a large model's layers has at most one of the layers without experts
     if layers < model.layers // 2:
         changes |= {"mtp": 0, "dense_layers": min(model.dense_layers, 1)}
     if row.get("mtp") is not None:
@@ -296,7 +295,7 @@ def _model(row: Row, user_names: UserNames) -> Model:
 
 
 def _library_name(name: str) -> str:
-    """Return the library's name of a model, however it is written, or an empty one."""
+    """Return the library's name of a model in any spelling, or '' if it is not in the library."""
     by_plain = {re.sub(r"[^a-z0-9.]", "", known): known for known in library()}
     return by_plain.get(re.sub(r"[^a-z0-9.]", "", name.lower()), "")
 
@@ -304,12 +303,12 @@ def _library_name(name: str) -> str:
 def _described_model(name: str, shape: Any) -> Model:
     """Return the model of an ``architecture``, which has the keys of a model's file.
 
-    Without ``kv_heads`` it is a GPT, with biases and a table of positions.
+    Without ``kv_heads`` it is a GPT, with biases and learned positions.
     """
     if not isinstance(shape, dict) or not {"layers", "hidden", "heads"} <= shape.keys():
         raise SkippedRow(
-            f"no model {name!r} in the library, and the row does not describe it; --model FILE "
-            f"gives yours"
+            f"no model {name!r} in the library, and the row does not describe it; name your own "
+            f"with --model FILE"
         )
     shape = {SHORT.get(key, key): value for key, value in shape.items()}
     gpt = "kv_heads" not in shape
@@ -326,12 +325,13 @@ def _described_model(name: str, shape: Any) -> Model:
             sizes[key] = count_of(shape, key, sizes.get(key, 0))
     if sizes.get("experts") and not sizes.get("expert_ffn"):
         raise SkippedRow(
-            f"no model {name!r} in the library, and its architecture does not say expert_ffn"
+            f"no model {name!r} in the library, and its architecture has no expert_ffn"
         )
     return Model(**sizes, name=name)
 
 
 def _machine(row: Row, user_names: UserNames) -> Machine:
+    """Return the cluster that a row names, or the usual one of its GPU."""
     gpu, cluster = (str(row.get(key) or "").strip().lower() for key in ("gpu", "cluster"))
     if user_names.machine and (cluster in user_names.names or not (cluster or gpu)):
         return user_names.machine
@@ -344,13 +344,15 @@ def _machine(row: Row, user_names: UserNames) -> Machine:
             return read_machine(name)
     known = ", ".join(sorted({word.split()[0] for word, _ in CLUSTERS}))
     raise SkippedRow(
-        f"no GPU {row.get('gpu')!r} in the library, which has {known}; --cluster FILE gives yours"
+        f"no GPU {row.get('gpu')!r} in the library, which has {known}; name your own with "
+        f"--cluster FILE"
     )
 
 
 def _fill_size(row: Row, numbers: dict[str, int], gpus: int, dp: int) -> list[str]:
-    """Fill in the one of tp, pp and cp that a row leaves out, from its GPUs and the others; return
-    its name.
+    """Add the size among tp, pp and cp that a row leaves out to ``numbers``; return its name.
+
+    The size follows from the GPUs and the other sizes. Nothing is added if several are missing.
     """
     missing = [key for key in ("tp", "pp", "cp") if not count_of(row, key, 0)]
     ranks = dp * numbers["tp"] * numbers["pp"] * numbers["cp"]
@@ -363,8 +365,9 @@ def _fill_size(row: Row, numbers: dict[str, int], gpus: int, dp: int) -> list[st
 def _choices(
     row: Row, model: Model, fixed: Parallel, chosen: list[str]
 ) -> tuple[tuple[Parallel, ...], str]:
-    """Fill in batch, chunks and schedule; where the row leaves out microbatch size or chunks, all
-    that could be.
+    """Return the settings that a run may have had, and the names of the values that were chosen.
+
+    ``chosen`` has the names of values chosen before.
     """
     schedule = _schedule(row) if fixed.pp > 1 else ""
     gbs, mbs = count_of(row, "gbs", 0), count_of(row, "mbs", 0)
@@ -397,9 +400,8 @@ def _choices(
         for name, text in (("seq", count_of(row, "seq", 0)), ("precision", row.get("precision")))
         if not text
     ]
-    return tuple(_fill(fixed, size, per_pipeline, chunks, schedule) for size in sizes), ", ".join(
-        chosen
-    )
+    choices = tuple(_with_batch(fixed, size, per_pipeline, chunks, schedule) for size in sizes)
+    return choices, ", ".join(chosen)
 
 
 def _schedule(row: Row) -> str:
@@ -411,10 +413,16 @@ def _schedule(row: Row) -> str:
         raise SkippedRow(f"no schedule {row.get('schedule')!r}") from error
 
 
-def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: str) -> Parallel:
+def _with_batch(
+    fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: str
+) -> Parallel:
+    """Return the settings with a microbatch size, chunks and a schedule.
+
+    ``per_pipeline`` is the sequences of a pipeline in a step.
+    """
     if schedule and (family := find(schedule)).placement == "v":
         chunks = family.chunks
-    if schedule in ("1f1b", "interleaved"):  # rows name either where chunks say which it is
+    if schedule in ("1f1b", "interleaved"):  # rows confuse the two names; chunks tell them apart
         schedule = "interleaved" if chunks > 1 else "1f1b"
     microbatches = max(per_pipeline // mbs, 1)
     return replace(
@@ -427,9 +435,7 @@ def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: s
 
 
 def _fewest_chunks(model: Model, devices: int, schedule: str) -> int:
-    """Return the fewest chunks, from 2 on, that divide the layers of a device; 1 where the schedule
-    has no chunks.
-    """
+    """Return the fewest chunks from 2 on that divide a device's layers; 1 without interleaving."""
     if schedule != "interleaved":
         return 1
     each = -(-model.layers // devices)
@@ -437,7 +443,7 @@ def _fewest_chunks(model: Model, devices: int, schedule: str) -> int:
 
 
 def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:
-    """Read the layout of a row; None where it contradicts the rest of the row."""
+    """Return the layout of a row, or None if it contradicts the rest of the row."""
     text = row.get("layout")
     if not text:
         return None
@@ -451,9 +457,7 @@ def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:
 
 
 def _recomputed_layers(row: Row) -> int | tuple[int, ...] | None:
-    """Return the number of recomputed layers: one number for all stages, or one per stage; None if
-    not stated.
-    """
+    """Return the recomputed layers of a stage, or of each stage; None if the row has no number."""
     value = row.get("recompute_layers")
     if not isinstance(value, list):
         return count_of(row, "recompute_layers", 0) or None
@@ -461,9 +465,7 @@ def _recomputed_layers(row: Row) -> int | tuple[int, ...] | None:
 
 
 def measured_step(row: Row, model: Model, parallel: Parallel) -> float | None:
-    """Return the seconds of a step as a row states them, or as its throughput does; None where it
-    states neither.
-    """
+    """Return the seconds of a row's measured step, or those by its throughput, or None."""
     for key, scale in (("step_s", 1.0), ("step_ms", 1e-3)):
         if value := number_of(row, key):
             return value * scale

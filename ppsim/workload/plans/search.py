@@ -1,13 +1,12 @@
-"""The best ways to train a model on given GPUs: bounds first, then simulation of the candidates
-left, best bound first.
+"""The search for the best plans of a model on given GPUs, by bounds and simulation.
 
-Candidates are simulated in rounds whose sizes depend on nothing. After each round the slowest plan
-that is still wanted gives the time that later candidates must be able to beat. So results and
-counts are the same on any number of workers.
+Candidates whose bounds allow them to win are simulated, best bound first, in rounds of fixed sizes.
+After each round the slowest wanted plan sets the time that later candidates must be able to beat.
+Results and counts are therefore the same with any number of workers.
 
-The first pass simulates every plan that may tie with the fastest, whatever is printed, and
-schedules ordered by costs for the fastest of them. Only then are further plans simulated to be
-listed. So how many are listed changes no choice.
+The first pass simulates every plan that may tie with the fastest, however many plans are printed,
+and then tries schedules ordered by costs in place of the schedules of the fastest. A second pass
+simulates further plans to be listed. The best plan is therefore independent of the number listed.
 """
 
 from __future__ import annotations
@@ -54,32 +53,27 @@ from ppsim.workload.plans.task import (
     Task,
 )
 
-# candidates; rounds double, as the first ones set a limit to the others
+# candidates of the first and of the largest round; sizes double, as early rounds set the limit
 FIRST_ROUND, ROUND = 32, 512
-MOST_FITTED = {
-    "zb-auto": 8,
-    "zb-2p": 8,
-    "zb-v": 8,
-    "v-auto": 2,
-}  # plans that are ordered by costs; v-auto takes seconds for each
-# plans, whatever is listed, that are certainly simulated where orders by costs follow the fastest
-SEEDS = 10
-MOST_GPUS = 4096  # tried where none of a few GPUs fits
-TRIED = 32  # candidates, the smallest first, to find out whether any fits
+# most plans to order by costs, for each such schedule; v-auto takes seconds for one plan
+MOST_FITTED = {"zb-auto": 8, "zb-2p": 8, "zb-v": 8, "v-auto": 2}
+SEEDS = 10  # plans of the first pass for which orders by costs are tried, however many are listed
+MOST_GPUS = 4096  # most GPUs to try if no candidate fits
+TRIED = 32  # candidates of fewest bytes to try for a number of GPUs
 
 Map = Callable[[Callable[[Any], Row], Sequence[Any]], Iterator[tuple[int, Row]]]
 
 
 def search(task: Task, run: Map, found: Findings, report: Report) -> None:
-    """Search for the best plans; ``found`` holds all findings at any time, so that an interruption
-    loses nothing.
+    """Search for the best plans and write them to ``found``.
+
+    ``found`` is complete up to date at any time, so that an interruption loses nothing.
 
     Args:
-        task: what the plan is for.
-        run: gives the rows of tasks by a function of them, as :class:`ppsim.base.workers.Workers`
-            does.
-        found: filled in.
-        report: called with the share done and a line.
+        task: the model, cluster, batch and choices.
+        run: maps a function over candidates, as :class:`ppsim.base.workers.Workers` does.
+        found: the findings, to be filled in.
+        report: called with the share done and a line of text.
     """
     report(None, f"bounds of {task.gpus:,} GPUs' plans")
     seen, first = found.simulated, replace(task, keep=SEEDS if task.axes.fitted else 1, front=False)
@@ -102,22 +96,21 @@ def _run_rounds(
 ) -> list[tuple[Bound, str]]:
     """Evaluate candidates round by round, best bound first.
 
-    All that were simulated are kept in ``seen``: which are wanted is independent of the order in
-    which they came.
+    Rows of simulated candidates are added to ``seen``, from which the wanted ones are selected.
 
     Returns:
-        The candidates that cannot win, each with the outcome as which it is counted.
+        The candidates that cannot win, each with its outcome.
     """
     tried, exact, size = 0, None, FIRST_ROUND
     beaten: list[tuple[Bound, str]] = []
     while left:
         limit = _limit(task, found.rows)
-        able, slow = _leave_out(left, limit)
+        possible, slow = _split_beaten(left, limit)
         found.counts[WORK] += len(slow)
         beaten += ((bound, WORK) for bound in slow)
-        chosen, left = able[:size], able[size:]
+        chosen, left = possible[:size], possible[size:]
         size = min(2 * size, ROUND)
-        # Neighbours share a schedule, which a worker keeps.
+        # neighbours share a schedule, which a worker caches
         chosen.sort(key=lambda bound: _schedule_of(bound.candidate))
         evaluate = Evaluate(task, limit)
         candidates = [bound.candidate for bound in chosen]
@@ -128,11 +121,11 @@ def _run_rounds(
                 tried += 1
                 report(None, f"{tried:,} simulated, {len(left):,} may win")
                 if row["outcome"] == HELD and not seen:
-                    held = row["memory_bytes"], candidates[index]
-                    exact = min(exact or held, held)
+                    memory = row["memory_bytes"], candidates[index]
+                    exact = min(exact or memory, memory)
                 if "step_s" in row:
                     seen.append(row)
-        finally:  # an interruption loses nothing
+        finally:  # keeps the findings of an interrupted round
             found.rows = best_of(task, seen.copy())
         found.counts.update(row["outcome"] for row in rows if row)
         outcomes = ((bound, row["outcome"]) for bound, row in zip(chosen, rows, strict=True) if row)
@@ -142,50 +135,47 @@ def _run_rounds(
 
 
 def _schedule_of(candidate: Candidate) -> tuple[str, int, int, int]:
-    """Return the properties that determine a candidate's queues, apart from costs."""
+    """Return the properties of a candidate that determine its queues, other than costs."""
     return candidate.schedule, candidate.group.pp, candidate.vp, candidate.group.microbatches
 
 
 def _fit_orders(task: Task, rows: Sequence[Row]) -> Iterator[Candidate]:
-    """List the fastest candidates of each placement with schedules that are ordered by costs."""
+    """Yield the fastest simulated candidates with schedules ordered by costs in place of theirs."""
     simulated = sorted((row["step_s"], read_key(row["key"])) for row in rows)
     for name in task.axes.fitted:
         family = find(name)
-        alike = [
+        candidates = [
             candidate._replace(schedule=name)
             for _, candidate in simulated
             if candidate.group.pp > 1
             and candidate.vp == family.chunks
             and find(candidate.schedule).placement == family.placement
         ]
-        yield from islice(dict.fromkeys(alike), MOST_FITTED[name])
+        yield from islice(dict.fromkeys(candidates), MOST_FITTED[name])
 
 
 def gpus_that_fit(task: Task) -> int | None:
-    """Find the fewest GPUs, doubling them, on which a candidate fits; None up to 64 times as many,
-    or ``MOST_GPUS``.
+    """Return the fewest GPUs on which a candidate fits, among twice, four times, ... as many.
+
+    None if no candidate fits on ``MOST_GPUS`` or 64 times as many, or in a mixed cluster.
     """
     if task.machine.kinds:
         return None
-    axes, gpus = (
-        replace(task.axes, recompute=task.axes.recompute[-1:], layouts=task.axes.layouts[:1]),
-        task.gpus,
-    )
+    axes = replace(task.axes, recompute=task.axes.recompute[-1:], layouts=task.axes.layouts[:1])
+    gpus = task.gpus
     while (gpus := 2 * gpus) <= max(MOST_GPUS, 64 * task.gpus):
-        more = replace(task, gpus=gpus, axes=axes)
+        larger = replace(task, gpus=gpus, axes=axes)
         bounds = sorted(
-            bound_candidates(more, list_candidates(more), Findings()),
+            bound_candidates(larger, list_candidates(larger), Findings()),
             key=lambda bound: bound.bytes_,
         )
-        if any("step_s" in Evaluate(more)(bound.candidate) for bound in bounds[:TRIED]):
-            return more.gpus
+        if any("step_s" in Evaluate(larger)(bound.candidate) for bound in bounds[:TRIED]):
+            return larger.gpus
     return None
 
 
 def _limit(task: Task, rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
-    """Return the time that a further candidate must beat, among plans of as few bytes: pairs of
-    seconds and bytes.
-    """
+    """Return pairs of seconds and bytes; a candidate that beats neither number of a pair is out."""
     if task.front:
         return tuple((row["step_s"], row["memory_bytes"]) for row in rows if row["pareto"])
     if len(rows) < task.keep:
@@ -194,29 +184,29 @@ def _limit(task: Task, rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
 
 
 def _is_beaten(limit: tuple[tuple[float, float], ...], seconds: float, bytes_: float) -> bool:
-    return any(best <= seconds and held <= bytes_ for best, held in limit)
+    return any(best <= seconds and least <= bytes_ for best, least in limit)
 
 
-def _leave_out(
+def _split_beaten(
     bounds: list[Bound], limit: tuple[tuple[float, float], ...]
 ) -> tuple[list[Bound], list[Bound]]:
-    """Divide candidates into ones that may win and ones that cannot win any more."""
+    """Return the candidates that may win, and those that cannot."""
     if not limit:
         return bounds, []
     seconds = np.array([bound.seconds for bound in bounds])
-    held = np.array([bound.bytes_ for bound in bounds])
-    out = np.zeros(len(bounds), np.bool_)
+    bytes_ = np.array([bound.bytes_ for bound in bounds])
+    beaten = np.zeros(len(bounds), np.bool_)
     for best, least in limit:
-        out |= (seconds >= best) & (held >= least)
-    able: list[Bound] = []
+        beaten |= (seconds >= best) & (bytes_ >= least)
+    possible: list[Bound] = []
     slow: list[Bound] = []
-    for bound, gone in zip(bounds, out.tolist(), strict=True):
-        (slow if gone else able).append(bound)
-    return able, slow
+    for bound, is_beaten in zip(bounds, beaten.tolist(), strict=True):
+        (slow if is_beaten else possible).append(bound)
+    return possible, slow
 
 
 def best_of(task: Task, rows: list[Row]) -> list[Row]:
-    """The rows that are wanted, best first."""
+    """Return the wanted rows, best first; sorts ``rows``."""
     rows.sort(key=order_of)
     if task.axes.fitted:
         rows = list(_drop_ties(rows))
@@ -227,57 +217,56 @@ def best_of(task: Task, rows: list[Row]) -> list[Row]:
     best = front(np.array([(row["step_s"], row["memory_bytes"]) for row in rows]))
     for row, on_front in zip(rows, best.tolist(), strict=True):
         row["pareto"] = on_front
-    return [row for place_, row in enumerate(rows) if row["pareto"] or place_ < task.keep]
+    return [row for index, row in enumerate(rows) if row["pareto"] or index < task.keep]
 
 
 def order_of(row: Row) -> tuple[float, float, bool, str]:
-    """The order of plans: time, then memory, then a fixed order of ops before one by costs."""
+    """Return a plan's sort key: time, memory, a fixed order of ops before one by costs, its key."""
     return row["step_s"], row["memory_bytes"], row["schedule"] in FITTED, row["key"]
 
 
 def _drop_dominated(rows: Sequence[Row]) -> Iterator[Row]:
-    """Leave out plans that hold no fewer bytes than a faster one with the same sizes and schedule.
+    """Yield plans, without those that a faster one with the same sizes and schedule dominates.
 
-    Such twins differ in chunks, recompute or layout alone.
+    The faster one needs no more memory; both differ only in chunks, recompute or layout.
     """
     least: dict[tuple[object, ...], float] = {}
     for row in rows:
         candidate = read_key(row["key"])
-        alike = (candidate.group, candidate.schedule, candidate.zero, candidate.offload)
-        if row["memory_bytes"] < least.get(alike, float("inf")):
-            least[alike] = row["memory_bytes"]
+        shared = (candidate.group, candidate.schedule, candidate.zero, candidate.offload)
+        if row["memory_bytes"] < least.get(shared, float("inf")):
+            least[shared] = row["memory_bytes"]
             yield row
 
 
 def _drop_ties(rows: Sequence[Row]) -> Iterator[Row]:
-    """Leave out plans ordered by costs that are not better than one with a fixed order that is the
-    same otherwise.
-    """
-    better: dict[Candidate, list[Row]] = {}
+    """Yield plans, without orders by costs that are no better than an otherwise equal plan."""
+    faster: dict[Candidate, list[Row]] = {}
     for row in rows:
-        alike = better.setdefault(read_key(row["key"])._replace(schedule=""), [])
+        others = faster.setdefault(read_key(row["key"])._replace(schedule=""), [])
         if row["schedule"] not in FITTED or all(
-            other["memory_bytes"] > row["memory_bytes"] for other in alike
+            other["memory_bytes"] > row["memory_bytes"] for other in others
         ):
             yield row
-        alike.append(row)
+        others.append(row)
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """A function of a candidate that gives its row: its outcome and, where it fits and may win, its
-    numbers.
+    """A function that evaluates a candidate.
+
+    Its result is a row with the outcome and, if the candidate fits and may win, all numbers.
 
     Attributes:
-        task: what the plan is for.
-        limit: pairs of seconds and bytes that it must beat.
+        task: the model, cluster, batch and choices.
+        limit: pairs of seconds and bytes; a candidate must beat one number of each pair.
     """
 
     task: Task
     limit: tuple[tuple[float, float], ...] = ()
 
     def __call__(self, candidate: Candidate) -> Row:
-        """Evaluate one candidate."""
+        """Return the row of a candidate."""
         try:
             return self._evaluate(candidate)
         except PpsimError:
@@ -292,10 +281,10 @@ class Evaluate:
         devices = np.zeros((1, 1), np.int32)
         if g.pp > 1:
             devices = place(find(candidate.schedule).placement, g.pp, g.pp * candidate.vp).devices
-        held = stage_memory(task.model, parallel, layout)
-        each = np.sum(states_of_devices(parallel, held, devices), axis=0)
-        states = float(each.max())
-        if (each > caps).any():
+        stages = stage_memory(task.model, parallel, layout)
+        device_states = np.sum(states_of_devices(parallel, stages, devices), axis=0)
+        states = float(device_states.max())
+        if (device_states > caps).any():
             return {"outcome": HELD, "memory_bytes": states}
         costs = stage_costs(task.model, machine, parallel, layout)
         post, pieces = parallel.post_validation, parallel.pieces
@@ -303,7 +292,7 @@ class Evaluate:
         if _is_beaten(self.limit, least, states):
             return {"outcome": STAGES}
         schedule = queues_of(parallel, costs) if g.pp > 1 else None
-        peaks = device_memory(task.model, parallel, layout, held, schedule)
+        peaks = device_memory(task.model, parallel, layout, stages, schedule)
         memory = float(peaks.total.max())
         if (peaks.total > caps).any():
             return {"outcome": HELD, "memory_bytes": memory}
@@ -315,9 +304,7 @@ class Evaluate:
 
 
 def is_sound(key: str, row: Mapping[str, Any]) -> bool:
-    """Return whether a row can be that of a candidate's key: it has all numbers, each of its
-    kind.
-    """
+    """Return whether a row from a file is complete, of the right types, and of this key."""
     outcome = row.get("outcome")
     if outcome == HELD:
         return matches(row, {"outcome": str, "memory_bytes": float})
@@ -353,26 +340,28 @@ def is_sound(key: str, row: Mapping[str, Any]) -> bool:
         candidate = read_key(key)
     except (TypeError, ValueError):
         return False
-    plain = ("vp", "schedule", "recompute", "layout", "zero")
-    asked = candidate.group._asdict() | {name: getattr(candidate, name) for name in plain}
+    names = ("vp", "schedule", "recompute", "layout", "zero")
+    expected = candidate.group._asdict() | {name: getattr(candidate, name) for name in names}
+    agrees = all(row[name] == value for name, value in expected.items())
     adds_up = abs(sum(row["terms"].values()) - row["step_s"]) <= 1e-6 * row["step_s"]
-    return (
-        all(row[name] == value for name, value in asked.items()) and adds_up and row["step_s"] > 0
-    )
+    return agrees and adds_up and bool(row["step_s"] > 0)
 
 
 def _device_places(
     task: Task, candidate: Candidate, split: NDArray[np.int64], owners: NDArray[np.int32]
 ) -> Row:
-    """Say the GPU of each pipeline device, its bytes and its layers, where there are several kinds
-    of nodes.
+    """Return a row's keys for a mixed cluster: GPU, usable bytes and layers of each device.
+
+    They are empty for one kind of nodes.
     """
     parallel, machine = candidate.parallel(task.axes.base), task.machine_of(candidate.layout)
     if not machine.kinds:
         return {}
     names = np.array([kind.machine.gpu.name for kind in machine.kinds])
     return {
-        "gpu_of_devices": ["+".join(names[on]) for on in kinds_of_devices(machine, parallel)],
+        "gpu_of_devices": [
+            "+".join(names[on_kind]) for on_kind in kinds_of_devices(machine, parallel)
+        ],
         "cap_of_devices": np.asarray(task.caps(machine, parallel)).tolist(),
         "layers_of_devices": [
             "+".join(map(str, split[owners == device])) for device in range(parallel.pp)
@@ -383,11 +372,11 @@ def _device_places(
 def make_row(
     parallel: Parallel, candidate: Candidate, costs: StageCosts, peaks: DeviceMemory, step: Step
 ) -> Row:
-    """Write a candidate's row, as ``plan --json`` prints it."""
+    """Return the row of a simulated candidate, with the keys of ``plan --json``."""
     scale = parallel.microbatches / parallel.pp
     total = peaks.total
-    again = scale * float(costs.time[Kind.R].sum())
-    # What a split backward takes more is mostly messages that nothing hides any longer.
+    recompute = scale * float(costs.time[Kind.R].sum())
+    # The extra time of split backwards counts as communication: it is mostly lost overlap.
     whole = scale * float(costs.time[Kind.F].sum() + costs.time[Kind.B].sum())
     waits = scale * float(costs.communication.sum()) + step.work - whole
     return {
@@ -416,8 +405,8 @@ def make_row(
         "memory_of_devices": total.tolist(),
         "memory_parts": {part: float(getattr(peaks, part)[total.argmax()]) for part in PARTS},
         "terms": {
-            "compute": step.work - waits - again,
-            "recompute": again,
+            "compute": step.work - waits - recompute,
+            "recompute": recompute,
             "communication": waits,
             "bubble": float(step.pipeline - step.work),
             "gradients": float(step.reduction),

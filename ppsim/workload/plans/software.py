@@ -1,6 +1,4 @@
-"""Training software: how it fuses, overlaps, launches and dispatches, from a file each in
-``library/software``.
-"""
+"""Training software and its techniques, from the files of ``library/software``."""
 
 from __future__ import annotations
 
@@ -19,21 +17,22 @@ from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 
 SCHEMA = "ppsim.software/1"
 PRECISIONS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes
-USUAL = "megatron-core"  # where nothing names the software
-# Where its name is none of the library's. It hides no communication: left-out software whose name
-# is taken away, other than NVIDIA's own, is off by 12 % so, and by 21 % as USUAL.
+USUAL = "megatron-core"  # assumed if no software is named
+# Assumed for software that is not in the library; it hides no communication. Held-out software that
+# is treated as unknown (without NVIDIA's) has an error of 12 % with it, and of 21 % with USUAL.
 UNKNOWN = "megatron-lm"
 
 
 @dataclass(frozen=True)
 class Techniques:
-    """Techniques of a run besides its sizes, each the field of ``Parallel`` of that name; None is
-    not stated.
+    """Techniques of a run, by the fields of ``Parallel``; None means not stated.
+
+    Three fields have other names here.
 
     Attributes:
         overlap_a2a: ``overlap_ep``.
-        gradient_precision: ``gradient_bytes``: bf16, fp16 or fp32.
-        moment_precision: ``moment_bytes``, in the same words.
+        gradient_precision: ``gradient_bytes``, as bf16, fp16 or fp32.
+        moment_precision: ``moment_bytes``, as bf16, fp16 or fp32.
     """
 
     kernels: str | None = None
@@ -71,7 +70,7 @@ NAMES = {
 
 
 def apply(parallel: Parallel, techniques: dict[str, Any]) -> Parallel:
-    """Return a run with these techniques; None leaves a technique as it is."""
+    """Return the settings of a run changed by techniques; None leaves a technique unchanged."""
     changes = changes_of(techniques)
     return replace(parallel, **changes) if changes else parallel
 
@@ -91,19 +90,19 @@ def changes_of(techniques: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Rule(Techniques):
-    """A rule that applies from a release on, or to runs with some property; a later rule wins.
+    """Techniques with the conditions under which they apply; a later rule overrides earlier ones.
 
     Attributes:
-        since: the release from which it holds.
-        named: words of a version that it is of alone, such as sc21.
-        before: year and month of sources, as 2302, before which it holds.
-        precisions: of training for which it holds; empty for all.
-        hosts: x86 or grace; empty both.
-        families: of chips; empty for all.
-        schedules: of the pipeline for which it holds; empty for all.
-        models: what a model must have: gated, an MLP with a gate; stateless, no layer that carries
-            a state.
-        source: where it is from.
+        since: first release for which it applies.
+        named: words in the name of a version, such as sc21; it applies only to these versions.
+        before: year and month, such as 2302; it applies only to runs from earlier sources.
+        precisions: training precisions for which it applies; empty for all.
+        hosts: hosts for which it applies, x86 or grace; empty for both.
+        families: families of chips for which it applies; empty for all.
+        schedules: schedules of the pipeline for which it applies; empty for all.
+        models: properties that a model must have: gated (an MLP with a gate), stateless (no layer
+            with a state).
+        source: the source of the rule.
     """
 
     since: str = ""
@@ -119,19 +118,20 @@ class Rule(Techniques):
 
 @dataclass(frozen=True)
 class Software:
-    """A training framework.
+    """A training framework; empty fields are inherited from the software that it is built on.
 
     Attributes:
-        name: as users type it.
-        source: where its file's statements are from.
-        words: how tables of runs name it, in small letters.
-        on: the software that it is built on, and whose rules it has first.
-        schedules: of the registry, that it runs; empty where it inherits all from its foundations.
-        rank_orders: in which orders it numbers ranks.
-        flags: the file in ``plans/launch`` that writes its launch flags.
-        groups: kinds of groups of ranks that it has in addition to replicas, of tp, cp, ep and pp.
-        zero_stages: of ZeRO that it has.
-        rule: its techniques, each with its conditions.
+        name: its name on the command line.
+        source: the source of its file's statements.
+        words: its names in tables of runs, in lower case.
+        on: the software that it is built on, whose rules apply first.
+        schedules: schedules of the registry that it runs.
+        rank_orders: orders in which it can number ranks.
+        flags: name of its launcher in ``plans/launch``.
+        groups: groups of ranks that it supports in addition to replicas, among tp, cp, ep and pp.
+        zero_stages: stages of ZeRO that it supports.
+        undivided: kinds of layers that it runs with tensor parallelism 1 only; None inherits them.
+        rule: its techniques, with conditions.
     """
 
     name: str
@@ -143,21 +143,23 @@ class Software:
     flags: str = ""
     groups: tuple[str, ...] = ()
     zero_stages: tuple[int, ...] = ()
+    undivided: tuple[str, ...] | None = None
     rule: tuple[Rule, ...] = field(default_factory=tuple)
 
     @property
     def foundations(self) -> tuple[Software, ...]:
-        """The software that it is built on, from the ground up, and itself.
+        """The software that it is built on, the lowest first, then itself.
 
         Raises:
-            InputError: its file names no software of the library, or one that is built on itself.
+            InputError: ``on`` is not in the library, or the software is built on itself.
         """
         found: tuple[Software, ...] = (self,)
         while on := found[0].on:
             under = softwares().get(on)
             if under is None or under in found:
                 raise InputError(
-                    f"{self.name} is built on {quote(on)}, no other software of the library"
+                    f"{self.name} is built on {quote(on)}, which is not other software of the "
+                    f"library"
                 )
             found = (under, *found)
         return found
@@ -165,46 +167,51 @@ class Software:
     @property
     def runs(self) -> tuple[str, ...]:
         """The schedules that it runs."""
-        return self._own_or_inherited("schedules", ())
+        return self._inherited("schedules", ())
 
     @property
     def launched_by(self) -> str:
-        """The name of its launcher, such as megatron; empty if there is none."""
-        return self._own_or_inherited("flags", "")
+        """The name of its launcher, such as megatron, or ''."""
+        return self._inherited("flags", "")
 
     @property
     def numbers_ranks(self) -> tuple[str, ...]:
-        """The orders in which it numbers ranks."""
-        return self._own_or_inherited("rank_orders", ())
+        """The orders in which it can number ranks."""
+        return self._inherited("rank_orders", ())
 
     @property
     def divides(self) -> tuple[str, ...]:
-        """The groups of ranks that it has, of tp, cp, ep and pp."""
-        return self._own_or_inherited("groups", ("tp", "cp", "ep", "pp"))
+        """The groups of ranks that it supports, among tp, cp, ep and pp."""
+        return self._inherited("groups", ("tp", "cp", "ep", "pp"))
 
     @property
     def shards(self) -> tuple[int, ...]:
-        """The stages of ZeRO that it has."""
-        return self._own_or_inherited("zero_stages", (0, 1, 2, 3))
+        """The stages of ZeRO that it supports."""
+        return self._inherited("zero_stages", (0, 1, 2, 3))
 
-    def _own_or_inherited(self, name: str, otherwise: Any) -> Any:
+    def undivided_layers(self, model: Model) -> tuple[str, ...]:
+        """Return the kinds of a model's layers that it runs on one tensor-parallel rank alone."""
+        stated = (found.undivided for found in reversed(self.foundations))
+        undivided = next((kinds for kinds in stated if kinds is not None), ())
+        return tuple(kind for kind in undivided if kind in model.mixers)
+
+    def _inherited(self, name: str, default: Any) -> Any:
         return next(
             (value for found in reversed(self.foundations) if (value := getattr(found, name))),
-            otherwise,
+            default,
         )
 
 
 @dataclass(frozen=True)
 class Version:
-    """Software of one version.
+    """A version of a software.
 
     Attributes:
         software: the software.
-        release: its numbers, such as (26, 6); empty takes the newest.
-        named: words that name the version otherwise.
-        date: year and month of what states the run, as 2205, or empty.
-        assumed: whether a run names other software, none of the library, and this is taken in its
-            place.
+        release: numbers of the release, such as (26, 6); () takes the newest.
+        named: the version as a user or a table writes it, in lower case.
+        date: year and month of the run's source, such as 2205, or ''.
+        assumed: whether the run's software is not in the library and this one is assumed instead.
     """
 
     software: Software
@@ -215,7 +222,7 @@ class Version:
 
     @property
     def assumed_release(self) -> str:
-        """The release assumed where no rule names the user's, in words; empty where one does."""
+        """A note on the release that is assumed, or '' if a rule covers the user's release."""
         rules = [rule for software in self.software.foundations for rule in software.rule]
         newest = max((rule.since for rule in self.software.rule), key=numbers, default="")
         if (
@@ -226,101 +233,102 @@ class Version:
             return ""
         name, given = self.software.name, ".".join(map(str, self.release))
         known = (
-            f"{newest}, the newest release that the library knows"
+            f"{newest}, the newest release in the library"
             if newest
-            else "any: no rule tells them apart"
+            else "any: no rule tells releases apart"
         )
         return f"{name} {given} is taken as {known}"
 
     def techniques(
         self, gpu: Gpu | None, precision: str = "", model: Model | None = None, schedule: str = ""
     ) -> dict[str, Any]:
-        """List the techniques of the version on a GPU in a precision with a model and a schedule.
+        """Return the version's techniques by name, without those that no rule states.
 
-        Techniques by name, those said alone.
+        They are of a run on a GPU, in a precision, with a model and a schedule.
         """
-        said: dict[str, Any] = {}
-        mine = {
+        found: dict[str, Any] = {}
+        conditions = {
             "hosts": gpu.host if gpu else "",
             "families": gpu.family if gpu else "",
             "precisions": precision,
+            "schedules": schedule,
         }
-        mine["schedules"] = schedule
-        has = (
-            {"gated": model.gated, "stateless": not set(STATES) & set(model.mixers)}
-            if model
-            else {}
-        )
+        properties = {}
+        if model:
+            is_stateless = not set(STATES) & set(model.mixers)
+            properties = {"gated": model.gated, "stateless": is_stateless}
         for software in self.software.foundations:
             for rule in software.rule:
                 fits = all(
-                    value in (getattr(rule, name) or (value,)) for name, value in mine.items()
+                    value in (getattr(rule, name) or (value,)) for name, value in conditions.items()
                 )
-                fits = fits and all(has.get(name, True) for name in rule.models)
-                if fits and self._rule_applies(rule, software is self.software):
-                    said |= {
-                        f.name: v
+                fits = fits and all(properties.get(name, True) for name in rule.models)
+                if fits and self._matches_rule(rule, software is self.software):
+                    found |= {
+                        f.name: value
                         for f in fields(Techniques)
-                        if (v := getattr(rule, f.name)) is not None
+                        if (value := getattr(rule, f.name)) is not None
                     }
-        return said
+        return found
 
     def by_schedule(
         self, gpu: Gpu | None, precision: str, model: Model | None, stated: Collection[str]
     ) -> tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]:
-        """List the techniques in which the version treats some schedules differently, as the field
-        of ``Parallel`` of this name.
+        """Return the version's exceptions for schedules, as ``Parallel.by_schedule``.
 
-        ``stated``: techniques that the user or the run states, whatever the schedule.
+        ``stated`` has the names of techniques that the user or the run states; these apply to all
+        schedules.
         """
         usual = self.techniques(gpu, precision, model)
-        names = {
+        schedules = {
             name
             for software in self.software.foundations
             for rule in software.rule
             for name in rule.schedules
         }
         found = []
-        for schedule in sorted(names):
-            said = self.techniques(gpu, precision, model, schedule)
-            other = {
+        for schedule in sorted(schedules):
+            techniques = self.techniques(gpu, precision, model, schedule)
+            exceptions = {
                 name: value
-                for name, value in said.items()
+                for name, value in techniques.items()
                 if usual.get(name) != value and name not in stated
             }
-            changes = changes_of(other)
+            changes = changes_of(exceptions)
             found += [(schedule, tuple(sorted(changes.items())))] if changes else []
         return tuple(found)
 
-    def _rule_applies(self, rule: Rule, own: bool) -> bool:
+    def _matches_rule(self, rule: Rule, of_this_software: bool) -> bool:
+        """Return whether the version meets a rule's words, date and release.
+
+        A release is compared only for rules of this software, not of those that it is built on.
+        """
         if rule.named or rule.before:
             return any(word in self.named for word in rule.named) or bool(
                 rule.before > self.date > ""
             )
-        return not (own and rule.since and self.release) or self.release >= numbers(rule.since)
+        is_compared = of_this_software and rule.since and self.release
+        return not is_compared or self.release >= numbers(rule.since)
 
 
 @lru_cache(maxsize=1)
 def softwares() -> dict[str, Software]:
-    """Read the software of the library, by name."""
+    """Return the software of the library, by name."""
     paths = toml.list_installed(LIBRARY / "software")
     return {name: toml.read(str(path), Software, SCHEMA) for name, path in paths.items()}
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Read the numbers of a release, such as 26.04.01; empty where the text does not begin with
-    one.
-    """
+    """Return the numbers of a release, such as 26.04.01; () if the text does not begin with one."""
     found = re.match(r"v?(\d+(?:\.\d+)*)", text.strip())
     return tuple(map(int, found[1].split("."))) if found else ()
 
 
 def read_software(spec: str) -> Version:
-    """Read software as users name it: ``megatron-bridge``, or with a release,
-    ``megatron-bridge@26.06``.
+    """Return the version that a user names: ``megatron-bridge`` or ``megatron-bridge@26.06``.
 
     Raises:
-        InputError: no such software in the library, or a version that its file does not have.
+        InputError: the software is not in the library, or its file has no such version.
     """
     name, _, version = spec.lower().strip().partition("@")
     known = softwares()
@@ -336,33 +344,38 @@ def read_software(spec: str) -> Version:
         for word in rule.named
     }
     if version and not numbers(version) and version not in words:
-        raise InputError(f"no version {quote(version)} of {name}", f"a release, such as {name}@1.2")
+        raise InputError(f"no version {quote(version)} of {name}", f"a release, e.g. {name}@1.2")
     return Version(known[name], numbers(version), version)
 
 
 def software_of(framework: str, release: str, source: str = "") -> Version:
-    """Find the software that a table's words name, and its version by the release, or by the date
-    of an arXiv paper.
+    """Return the version of software that a table names.
 
-    Of several, the one that is built on the others. Where no word is known it is taken as one that
-    hides no communication, and where there is none as the usual one.
+    Of several known words, the one of the software built on most others counts, then the longest.
+    A text without a known word is assumed to be ``UNKNOWN``, an empty text ``USUAL``.
+
+    Args:
+        framework: the table's words for the software.
+        release: the table's release, or ''; numbers after the software's word count too.
+        source: the source of the run; the number of an arXiv paper dates it.
     """
     text = framework.lower()
     found = [
-        (len(s.foundations), len(word), s, word)
-        for s in softwares().values()
-        for word in s.words
+        (len(software.foundations), len(word), software, word)
+        for software in softwares().values()
+        for word in software.words
         if word in text
     ]
     if not found:
         is_named = bool(text.strip())
-        taken = softwares()[UNKNOWN if is_named else USUAL]
-        return Version(taken, numbers(release), text, _date(source), is_named)
-    *_, software, word = max(found, key=lambda one: one[:2])
+        assumed = softwares()[UNKNOWN if is_named else USUAL]
+        return Version(assumed, numbers(release), text, _date(source), is_named)
+    *_, software, word = max(found, key=lambda match: match[:2])
     after = text.partition(word)[2]
     return Version(software, numbers(release) or numbers(after.strip(" (")), text, _date(source))
 
 
 def _date(source: str) -> str:
+    """Return the year and month of an arXiv paper, such as 2205, or ''."""
     found = re.search(r"arxiv\D{0,5}(\d{4})\.\d{4,5}", source.lower())
     return found[1] if found else ""

@@ -1,6 +1,4 @@
-"""The space that a plan searches: every valid way to lay a model on a number of GPUs, as compact
-candidates.
-"""
+"""The search space of plans: all valid ways to train a model on a number of GPUs, as candidates."""
 
 from __future__ import annotations
 
@@ -44,22 +42,22 @@ SCHEDULES = (
     "1f1b-overlap",
     "interleaved-overlap",
 )
-FITTED = ("zb-auto", "zb-2p", "zb-v", "v-auto")  # their queues depend on costs
+FITTED = ("zb-auto", "zb-2p", "zb-v", "v-auto")  # schedules ordered by costs
 TWO_REPLICAS = frozenset(f.name for f in families() if f.placement.startswith("bidirectional"))
 RECOMPUTE = ("none", "selective", "full")
-# of F and B, made to hide all-to-all
+# schedules of pairs of F and B, which hide all-to-all
 PAIRS = ("dualpipe", "dualpipe-v", "1f1b-overlap", "interleaved-overlap")
-# without all-to-all to hide they are only slower
+# schedules that are only slower if there is no all-to-all to hide
 NEED_EXPERTS = ("1f1b-overlap", "interleaved-overlap")
 LAYOUTS = ("even", "light-last", "light-ends")
-# of a cluster of several kinds of nodes: more layers on faster ones
+# layouts of mixed clusters, with more layers on faster devices
 BY_SPEED = ("by-speed", "by-speed-reversed")
-EIGHTHS = range(1, 8)  # of a stage's layers that recompute in full; all of them is another choice
+EIGHTHS = range(1, 8)  # shares of a stage's layers that recompute in full, other than all
 MOST_CHUNKS = 12
 MOST_CP = 16
 MOST_MBS = 16
-# numbers of GPUs, each a multiple of the fixed sizes, tried above and below one that has no
-# candidates
+# numbers of GPUs to try for a hint, above and below one without candidates, in steps of the
+# product of the fixed sizes
 NEAR = 64
 
 
@@ -76,17 +74,17 @@ class Axes:
         vp: chunks of the model per device.
         mbs: sequences in a microbatch.
         schedules: names in the registry.
-        recompute: none, selective, full; full takes shares of a stage's layers too.
-        layouts: even; light-last and light-ends, with a layer less on the stage of the output, and
-            on that of the embedding too; by-speed on several kinds of nodes, as the cluster lists
-            them or the last kind first.
-        zero: stages of ZeRO; None takes 1, and without a pipeline 3 too.
-        offload: percent of activations that wait on the host.
-        fitted: names of schedules that are ordered by costs, tried for the fastest plans of their
-            placement alone.
-        base: everything else that the runs have in common.
-        joints: ranks with which another kind of nodes begins; no tensor, context or expert group
-            has ranks on both.
+        recompute: none, selective, full; full includes shares of a stage's layers.
+        layouts: even; light-last (a layer less on the last stage); light-ends (a layer less on the
+            first and the last stage); in a mixed cluster by-speed and by-speed-reversed, with the
+            kinds of nodes in the order of the cluster or reversed.
+        zero: stages of ZeRO; None takes 1, and without a pipeline also 3.
+        offload: percentages of activations that wait on the host.
+        fitted: names of schedules ordered by costs, tried only for the fastest plans of their
+            placement.
+        base: the settings that all candidates share.
+        joints: first ranks of the second and further kinds of nodes; tensor, context and expert
+            groups must not span two kinds.
     """
 
     tp: tuple[int, ...] | None = None
@@ -110,9 +108,9 @@ class Axes:
 def with_techniques(
     base: Parallel, paired: bool, zero: int, offload: int, schedule: str = ""
 ) -> Parallel:
-    """Return the sizes with ZeRO, offload, overlap, and the software's settings for a schedule.
+    """Return settings with ZeRO, offload, and the software's exceptions for a schedule.
 
-    ``paired``: all-to-all may hide behind the other half of a pair.
+    ``paired`` tells whether the schedule has pairs of F and B that may hide all-to-all.
     """
     base = base.for_schedule(schedule)
     hides = base.overlap_ep or (paired and base.pairs_overlap)
@@ -120,7 +118,7 @@ def with_techniques(
 
 
 class Group(NamedTuple):
-    """Sizes that candidates share, and with them the work of a layer."""
+    """Sizes that some candidates share; they determine the work of a layer."""
 
     tp: int
     cp: int
@@ -132,8 +130,17 @@ class Group(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """One way to train: sizes, chunks, schedule, recompute with how many layers of each stage (-1
-    all), layout, ZeRO's stage, and the percent of activations that wait on the host.
+    """One way to train a model.
+
+    Attributes:
+        group: the sizes.
+        vp: chunks of the model per device.
+        schedule: the schedule's name, '' without a pipeline.
+        recompute: none, selective or full.
+        layers: layers of each stage that recompute; -1: all.
+        layout: name of the layout.
+        zero: stage of ZeRO.
+        offload: percentage of activations that wait on the host.
     """
 
     group: Group
@@ -147,21 +154,21 @@ class Candidate(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The candidate as text."""
+        """The candidate as text, for :func:`read_key`."""
         return "/".join(map(str, (*self.group, *self[1:])))
 
     @property
     def is_ordered_by_costs(self) -> bool:
-        """Whether its queues are ordered by its costs."""
+        """Whether its queues are ordered by costs."""
         return self.schedule in FITTED
 
     @property
     def runs_pairs(self) -> bool:
-        """Whether its schedule runs F and B in pairs that may hide all-to-all."""
+        """Whether its schedule has pairs of F and B, and there is an all-to-all to hide."""
         return self.schedule in PAIRS and self.group.ep > 1
 
     def parallel(self, base: Parallel) -> Parallel:
-        """Write the candidate as the parallel layout of a run, with all else as in ``base``."""
+        """Return the settings of a run: the candidate's, and those of ``base`` for the rest."""
         g = self.group
         return replace(
             with_techniques(base, self.runs_pairs, self.zero, self.offload, self.schedule),
@@ -180,7 +187,7 @@ class Candidate(NamedTuple):
 
 
 def read_key(key: str) -> Candidate:
-    """Read a candidate from its key."""
+    """Return the candidate of a key."""
     *numbers, vp, schedule, recompute, layers, layout, zero, offload = key.split("/")
     group = Group(*map(int, numbers))
     return Candidate(
@@ -189,11 +196,11 @@ def read_key(key: str) -> Candidate:
 
 
 def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> None:
-    """Refuse axes that no candidate can have.
+    """Refuse axes without a candidate.
 
     Raises:
-        InputError: no GPUs, a batch that no size of the data-parallel group divides, or a fixed
-            axis that nothing fits.
+        InputError: there are no GPUs, no number of replicas divides the batch, or the fixed axes
+            exclude all candidates.
     """
     if gpus < 1 or gbs < 1:
         raise InputError(
@@ -209,21 +216,22 @@ def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> 
     if axes.base.pipeline_first:
         least = "tp x cp = ep" if model.experts else "cp = 1"
         fixed += (
-            f"{', ' * bool(fixed)}ranks in the order {axes.base.rank_order}, which takes "
+            f"{', ' * bool(fixed)}ranks in the order {axes.base.rank_order}, which requires "
             f"{least} with a pipeline"
         )
-    # A batch of as many sequences as GPUs is one that all numbers of replicas divide.
+    # All numbers of replicas divide a batch of as many sequences as GPUs.
     replicas = sorted(
         {group.dp for group in groups(model, per_node, gpus, gpus, replace(axes, mbs=None))}
     )
-    apart = [f"dp {dp}" for dp in replicas if gbs % dp]
+    indivisible = [f"dp {dp}" for dp in replicas if gbs % dp]
     raise InputError(
         f"no way to train {model.name or 'the model'} ({model.layers} layers, {model.heads} "
         f"heads) on {gpus:,} GPUs with {gbs:,} sequences a step"
         + (f" and {fixed}" if fixed else "")
         + (
-            f": {' and '.join(apart[:3])} {'does' if len(apart) == 1 else 'do'} not divide {gbs:,}"
-            if apart
+            f": {' and '.join(indivisible[:3])} "
+            f"{'does' if len(indivisible) == 1 else 'do'} not divide {gbs:,}"
+            if indivisible
             else ""
         ),
         _alternatives_hint(model, per_node, gpus, gbs, axes),
@@ -234,34 +242,32 @@ SIZES = ("tp", "cp", "ep", "pp", "dp", "mbs")
 
 
 def _alternatives_hint(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> str:
-    """Return a hint with candidates: the next batch, the nearest number of GPUs, an axis left
-    free.
-    """
+    """Return a hint with options that have candidates: a batch, a number of GPUs, a free axis."""
 
-    def works(gpus: int, gbs: int, axes: Axes) -> bool:
+    def has_candidates(gpus: int, gbs: int, axes: Axes) -> bool:
         return any(groups(model, per_node, gpus, gbs, axes))
 
     each = min(axes.mbs or (1,))
     batches = sorted({-(-gbs // (dp * each)) * dp * each for dp in divisors(gpus)})
-    found = [f"--gbs {batch}" for batch in batches if works(gpus, batch, axes)][:1]
+    found = [f"--gbs {batch}" for batch in batches if has_candidates(gpus, batch, axes)][:1]
     unit = prod(min(sizes) for sizes in (axes.tp, axes.cp, axes.pp) if sizes)
     near = {max(gpus // unit + step, 1) * unit for step in range(-NEAR, NEAR + 1)}
     found += [
-        f"--gpus {n}" for n in sorted(near, key=lambda n: abs(n - gpus)) if works(n, gbs, axes)
+        f"--gpus {n}"
+        for n in sorted(near, key=lambda n: abs(n - gpus))
+        if has_candidates(n, gbs, axes)
     ][:1]
     for free in SIZES:
         freed: Any = {free: None}
-        if getattr(axes, free) is not None and works(gpus, gbs, replace(axes, **freed)):
+        if getattr(axes, free) is not None and has_candidates(gpus, gbs, replace(axes, **freed)):
             found.append(f"leave out --{free}")
-    if axes.base.pipeline_first and works(gpus, gbs, replace(axes, base=Parallel())):
+    if axes.base.pipeline_first and has_candidates(gpus, gbs, replace(axes, base=Parallel())):
         found.append("leave out --rank-order")
     return ", or ".join(found) or "another --gpus"
 
 
 def groups(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> Iterator[Group]:
-    """List the sizes that multiply to the GPUs and divide the model's heads and experts, and the
-    batch.
-    """
+    """Yield sizes whose product is the GPUs and that divide heads, experts, sequences and batch."""
     for tp in axes.tp or _powers(min(per_node, gpus)):
         if gpus % tp or model.heads % tp or (model.kv_heads % tp and tp % model.kv_heads):
             continue
@@ -284,7 +290,7 @@ def groups(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> Iter
                         and pp > 1
                         and tp * cp != (ep if model.experts else tp)
                     ):
-                        # Megatron-LM then wants as many replicas of experts as of all else
+                        # Megatron-LM then needs as many replicas of experts as of other layers
                         continue
                     if any(joint % (tp * cp) or joint % ep for joint in axes.joints):
                         continue
@@ -294,9 +300,9 @@ def groups(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> Iter
 
 
 def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
-    """List the candidates of a group: chunks, schedules, recompute, layouts, ZeRO, offload."""
+    """Yield the candidates of a group: chunks, schedules, recompute, layouts, ZeRO, offload."""
     zeros = axes.zero or ((1, 3) if group.pp == 1 else (1,))
-    zeros = zeros if group.dp * group.cp > 1 else zeros[:1]  # there is nothing to divide over
+    zeros = zeros if group.dp * group.cp > 1 else zeros[:1]  # one rank has nothing to divide
     for vp, schedule in _pipelines(model.layers, group.pp, axes):
         if schedule in NEED_EXPERTS and (group.ep == 1 or not axes.base.pairs_overlap):
             continue
@@ -311,8 +317,8 @@ def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
                     if layout in BY_SPEED and (
                         schedule in TWO_REPLICAS or layers > 0 or stages > model.layers
                     ):
-                        # devices with a stage of either end, as many layers that recompute, stages
-                        # of none
+                        # by-speed does not support two stages per device, a number of recomputed
+                        # layers, or stages without layers
                         continue
                     if layout_layers(model, stages, layout) is not None:
                         for zero, offload in product(zeros, axes.offload):
@@ -323,33 +329,33 @@ def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
 
 @lru_cache(maxsize=4096)
 def _pipelines(layers: int, pp: int, axes: Axes) -> tuple[tuple[int, str], ...]:
-    """List chunks and schedules for a number of devices."""
+    """Return the pairs of chunks and schedule for a number of devices."""
     if pp == 1:
         return ((1, ""),) if axes.vp is None or 1 in axes.vp else ()
     found = []
     for name in axes.schedules:
         family = find(name)
         if family.placement in ("linear", "bidirectional"):
-            able: tuple[int, ...] = (1,)
+            chunks: tuple[int, ...] = (1,)
         elif family.placement in ("v", "bidirectional-v"):
-            able = (2,) if name != "hanayo" else (2, 4)
+            chunks = (2,) if name != "hanayo" else (2, 4)
         else:
             every = tuple(v for v in range(2, MOST_CHUNKS + 1) if pp * v <= layers + 2)
-            # Megatron-LM divides layers evenly, counted with embedding and output or without.
+            # Megatron-LM divides layers evenly, with or without counting embedding and output.
             even = tuple(v for v in every if layers % (pp * v) == 0 or (layers + 2) % (pp * v) == 0)
-            able = even if even and axes.vp is None else every
+            chunks = even if even and axes.vp is None else every
         found += [
-            (v, name) for v in able if (axes.vp is None or v in axes.vp) and pp * v <= layers + 2
+            (v, name) for v in chunks if (axes.vp is None or v in axes.vp) and pp * v <= layers + 2
         ]
     return tuple(found)
 
 
 @lru_cache(maxsize=65536)
 def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | None:
-    """Divide layers over stages by a layout's name; None where it equals another layout or is not
-    possible.
+    """Return the layers of each stage by a layout's name.
 
-    Layouts by speed are divided evenly here (see :mod:`ppsim.workload.plans.layers_by_speed`).
+    None if the layout is not possible or equals another one. Layouts by speed are even here; see
+    :mod:`ppsim.workload.plans.layers_by_speed`.
     """
     if layout in ("even", *BY_SPEED):
         if model.layers % stages == 0:
@@ -359,7 +365,7 @@ def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | N
         except InputError:
             return None
         return split if min(split[1:-1], default=1) > 0 else None
-    # else the even one has light ends already
+    # if layers do not divide, the even layout already has light ends
     if model.layers % stages or stages < 4 or model.layers // stages < 2:
         return None
     split_list = [model.layers // stages] * stages
@@ -371,7 +377,7 @@ def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | N
 
 
 def layout_of(model: Model, candidate: Candidate) -> Layout:
-    """Build the layout of a candidate."""
+    """Return the layout of a candidate."""
     return _build(model, candidate.group.pp, candidate.vp, candidate.layout)
 
 
@@ -386,30 +392,29 @@ def _build(model: Model, pp: int, vp: int, layout: str) -> Layout:
 def stage_contents(
     model: Model, pp: int, vp: int, layout: str, recompute: str, layers: int
 ) -> tuple[tuple[StageContent, ...], NDArray[np.intp]]:
-    """Return the contents of a candidate's stages, each once, and the index of each stage's."""
-    again = None if layers < 0 else layers
+    """Return the different contents of a candidate's stages, and the index of each stage's one."""
+    recomputed = None if layers < 0 else layers
     contents = contents_of_layout(
-        model, _build(model, pp, vp, layout), 0 if recompute == "none" else again
+        model, _build(model, pp, vp, layout), 0 if recompute == "none" else recomputed
     )
-    places = {content: place for place, content in enumerate(dict.fromkeys(contents))}
-    return tuple(places), np.array([places[content] for content in contents])
+    indices = {content: index for index, content in enumerate(dict.fromkeys(contents))}
+    return tuple(indices), np.array([indices[content] for content in contents])
 
 
-# Shares of activations that W may need, at whose peaks devices are looked at: with scores of
-# attention kept, with attention as one kernel, with layers that recompute.
+# Shares of activations that W needs, for which the peak of a device is found: typical of models
+# that keep attention's scores, of attention in one kernel, and of layers that recompute.
 KEPT = (0.4, 0.95, 16.0)
 
 
 class HeldAtLeast(NamedTuple):
-    """Activations of a run with few microbatches, a lower bound for a run with many.
+    """Activations held in a run with few microbatches, a lower bound for a run with many.
 
     Attributes:
-        owners: shape (stages, devices), how many replicas of a stage each device holds.
-        counts: shape (moments, devices, stages), activations of each stage, all at one time.
-        pending: shape (moments, devices, stages), of how many other microbatches what W needs is
-            held then.
+        owners: shape (stages, devices), replicas of a stage on each device.
+        counts: shape (moments, devices, stages), microbatches with all activations at a moment.
+        pending: shape (moments, devices, stages), other microbatches with those that W needs.
         at_work: shape (moments, devices), the stage whose backward runs then, or -1.
-        slices: pieces of a sequence, of which a backward has one at work.
+        slices: slices of a sequence; a backward works on one of them.
     """
 
     owners: NDArray[np.float64]
@@ -421,8 +426,9 @@ class HeldAtLeast(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def least_memory(schedule: str, pp: int, vp: int, microbatches: int) -> HeldAtLeast | None:
-    """Find the least activations of each device, whatever the memory of its stages; None if the
-    schedule refuses the shape.
+    """Return the activations that each device holds at least, for stages of any size.
+
+    None if the schedule refuses the shape.
     """
     if pp == 1:
         return HeldAtLeast(
@@ -435,7 +441,7 @@ def least_memory(schedule: str, pp: int, vp: int, microbatches: int) -> HeldAtLe
         return None
     devices = place(family.placement, pp, pp * vp).devices
     owners = sum((np.eye(pp)[replica] for replica in devices), np.zeros((pp * vp, pp)))
-    if made is None:  # all stages have a microbatch before its first backward
+    if made is None:  # without queues: every stage holds a microbatch before its first backward
         return HeldAtLeast(owners, owners.T[None], np.zeros((1, pp, pp * vp)), np.full((1, pp), -1))
     shares = KEPT if (made.kind == Kind.W).any() else KEPT[:1]
     each = [held_stages(made, share) for share in shares]
@@ -444,17 +450,16 @@ def least_memory(schedule: str, pp: int, vp: int, microbatches: int) -> HeldAtLe
 
 
 def short_run(pp: int, microbatches: int) -> int:
-    """Shorten a run to the fewest microbatches that show the memory of devices, a multiple of the
-    devices.
-    """
+    """Return the microbatches of a short run with the same memory: at most two per device."""
     return min(microbatches, 2 * pp)
 
 
 def divisors(number: int) -> tuple[int, ...]:
-    """List the divisors of a number, ascending."""
+    """Return the divisors of a number, ascending."""
     low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
     return tuple(low) + tuple(number // n for n in reversed(low) if n * n != number)
 
 
 def _powers(most: int) -> tuple[int, ...]:
+    """Return the powers of two up to ``most``."""
     return tuple(1 << k for k in range(max(most, 1).bit_length()))

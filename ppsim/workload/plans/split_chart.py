@@ -1,4 +1,4 @@
-"""The split of a layer over GPUs in words and as a Mermaid flowchart."""
+"""The split of layers over GPUs as text, as rows of a table, and as a Mermaid flowchart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ppsim.workload.cost.tensor_split import (
 from ppsim.workload.model.model import Layer
 from ppsim.workload.model.operators import ITEM
 
-MOST_DRAWN = 4  # GPUs that a flowchart shows of a group
+MOST_DRAWN = 4  # most GPUs of a group in a flowchart
 NAMES = {"tp": "tensor", "ep": "expert", "cp": "context"}
 MIXERS = {
     "window": "sliding-window attention",
@@ -38,14 +38,13 @@ MIXERS = {
 
 @dataclass(frozen=True)
 class PartText:
-    """The text on a part of a layer.
+    """A part of a layer as text.
 
     Attributes:
-        title: its name, and how it is split.
-        size: the part of each GPU and the whole, its work, or the tensors that the collective
-            moves.
-        amount: bytes of weights on each GPU, or that each GPU sends; empty for none.
-        time: of a forward; empty without a cluster.
+        title: its name and how it is split.
+        size: the share of each GPU and the whole: matrices, heads, or a collective's tensors.
+        amount: bytes of weights on each GPU, bytes that each GPU sends, or ''.
+        time: time of a forward; '' without a cluster.
     """
 
     title: str
@@ -60,7 +59,7 @@ class PartText:
 
 
 def part_text(part: Part) -> PartText:
-    """Return the words for a part of a layer."""
+    """Return a part of a layer as text."""
     time = "" if part.seconds is None else f"{format_number(part.seconds * 1e3)} ms"
     if isinstance(part, Mixing):
         return PartText(part.name, f"{part.heads:,} of {part.all_heads:,} heads", "", time)
@@ -91,44 +90,46 @@ def layer_name(layer: Layer) -> str:
 
 
 def layer_title(split: LayerSplit) -> str:
-    """Name a kind of layer, and how many a model has."""
+    """Return the name of a kind of layer with the number of its layers."""
     layers, extra = split.count
-    counts = [f"{layers:,} layers"] * bool(layers) + [
-        f"{extra:,} of multi-token prediction"
-    ] * bool(extra)
+    counts = [f"{layers:,} layers"] * bool(layers)
+    counts += [f"{extra:,} of multi-token prediction"] * bool(extra)
     return f"{layer_name(split.layer)}: {', '.join(counts)}".replace(": 1 layers", ": 1 layer")
 
 
 def layer_facts(split: LayerSplit) -> list[str]:
-    """List facts on a layer: the weights on each GPU, the count of ``ppsim model``, and the time of
-    its forward.
-    """
-    held = (
+    """Return sentences on a layer: weights and parameters on each GPU, copies, forward time."""
+    weights = (
         f"each GPU holds {split.held:,} weights of a layer's products, "
         f"{format_size(ITEM * split.held)} in 16 bits"
     )
-    said = [
-        f"{held}; norms, biases and the like, {split.other_parameters:,} in all, are not drawn: "
+    facts = [
+        f"{weights}; norms, biases and the like, {split.other_parameters:,} in all, are not drawn: "
         f"with them a GPU has {split.parameters_per_gpu:,.0f} parameters"
     ]
     if split.copies > 0.5:
-        said.append(f"{split.copies:,.0f} of the weights are copies of what other GPUs hold")
+        facts.append(f"{split.copies:,.0f} of the weights are copies of what other GPUs hold")
     if split.seconds is not None:
-        said.append(
+        facts.append(
             f"its forward of a microbatch takes {format_number(split.seconds * 1e3)} ms, overlap "
             f"included"
         )
-    return said
+    return facts
 
 
 def flowchart(
     splits: Sequence[LayerSplit], remarks: Sequence[Sequence[str]], title: str, made: str
 ) -> str:
-    """Draw layers as a Mermaid flowchart: a box for each product on each GPU, and one for each
-    collective.
+    """Return a Mermaid flowchart with a box for each product on each GPU, and for each collective.
 
-    Of more than ``MOST_DRAWN`` GPUs the first ones and the last are drawn; parts that are alike on
-    all are one box.
+    Of more than ``MOST_DRAWN`` GPUs the first ones and the last are drawn; a product that all GPUs
+    hold whole is one box.
+
+    Args:
+        splits: the split of each kind of layer.
+        remarks: further sentences on each kind of layer.
+        title: title of the chart.
+        made: the command that made it, for a comment.
     """
     lines = [
         "---",
@@ -174,12 +175,12 @@ def _layer_lines(split: LayerSplit, prefix: str, facts: Sequence[str]) -> Iterat
 
 
 def _yaml_string(text: str) -> str:
-    """Return a user's text as a string of YAML, of which JSON's strings are a part."""
+    """Return a user's text as a YAML string; every JSON string is one."""
     return json.dumps(mermaid_line(text))
 
 
 def _drawn_ranks(ranks: int) -> list[tuple[int, str]]:
-    """Return the GPUs that are drawn, the last but one with how many are not."""
+    """Return the drawn GPUs, each with a note on GPUs left out after it, or ''."""
     if ranks <= MOST_DRAWN:
         return [(gpu, "") for gpu in range(ranks)]
     hidden = f" and {ranks - MOST_DRAWN:,} more"
@@ -190,7 +191,7 @@ def _drawn_ranks(ranks: int) -> list[tuple[int, str]]:
 
 
 def table_rows(splits: Sequence[LayerSplit]) -> list[list[str]]:
-    """Return the same as rows of a table: layer, part, share of each GPU, bytes, time."""
+    """Return the rows of a table of parts: layer, part, share of each GPU, bytes, time."""
     rows = []
     for split in splits:
         for part in split.parts:
@@ -208,9 +209,7 @@ def table_rows(splits: Sequence[LayerSplit]) -> list[list[str]]:
 
 
 def cut_of(part: Part) -> tuple[str, int]:
-    """Return how a picture cuts the weights of a part, or the group of a collective; and into how
-    many, or its GPUs.
-    """
+    """Return how a part is divided, and into how many shares; a collective's group and GPUs."""
     if isinstance(part, Collective):
         return part.group, part.ranks
     if isinstance(part, Mixing):
@@ -219,5 +218,5 @@ def cut_of(part: Part) -> tuple[str, int]:
 
 
 def sides_of(part: Part) -> tuple[int, int]:
-    """Return the rows and columns of a part's weights; zeros where it has none."""
+    """Return the rows and columns of a part's weights, zeros if it has none."""
     return (part.whole.rows, part.whole.columns) if isinstance(part, Product) else (0, 0)

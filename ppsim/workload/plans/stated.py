@@ -1,4 +1,4 @@
-"""Software and techniques that a row of published runs states; its software's file has the rest."""
+"""Software and techniques of a row of published runs; the software's file supplies the rest."""
 
 from __future__ import annotations
 
@@ -48,11 +48,10 @@ SWITCHES = tuple(f.name for f in fields(Techniques) if "bool" in str(f.type))
 
 
 def version_of(row: Row) -> Version:
-    """Return the software of a row: as its key ``software`` says, or its ``framework`` and
-    ``release``.
+    """Return the software of a row, by its key ``software`` or by ``framework`` and ``release``.
 
     Raises:
-        SkippedRow: the library lacks ``software``.
+        SkippedRow: ``software`` is not in the library.
     """
     if row.get("software"):
         try:
@@ -63,24 +62,24 @@ def version_of(row: Row) -> Version:
 
 
 def parallel_of(row: Row, gpu: Gpu, model: Model | None = None) -> Parallel:
-    """Return the techniques of a row's run: as stated, else as its software's; sizes are left out.
+    """Return the settings of a row's run without sizes: as stated, else as its software's.
 
     Raises:
-        SkippedRow: it states a technique that is not modelled.
+        SkippedRow: the row states a technique that ppsim does not model.
     """
     version, precision = version_of(row), _precision(row)
-    said = version.techniques(gpu, precision or "", model)
-    precision = precision or said.get("precision") or "bf16"
+    techniques = version.techniques(gpu, precision or "", model)
+    precision = precision or techniques.get("precision") or "bf16"
     states = stated(row)
-    said = version.techniques(gpu, precision, model) | {"precision": precision} | states
+    techniques = version.techniques(gpu, precision, model) | {"precision": precision} | states
     if count_of(row, "fsdp", 0) > 1 and "zero" not in row:
-        said["zero"] = 3
-    # torch keeps gathered weights and whole gradients until a step ends
+        techniques["zero"] = 3
+    # torch's pipeline keeps gathered weights and whole gradients until a step ends
     if count_of(row, "pp", 1) > 1:
-        said["zero"] = min(said.get("zero", 1), 1)
+        techniques["zero"] = min(techniques.get("zero", 1), 1)
     adapters = _switch(row, "adapters") is True
-    otherwise = version.by_schedule(gpu, precision, model, {*states, "zero"})
-    parallel = apply(Parallel(adapters=adapters, by_schedule=otherwise), said)
+    by_schedule = version.by_schedule(gpu, precision, model, {*states, "zero"})
+    parallel = apply(Parallel(adapters=adapters, by_schedule=by_schedule), techniques)
     share = number_of(row, "offload") or 0.0
     if share > 1:
         raise SkippedRow(f"offload: not a share from 0 to 1: {row.get('offload')!r}")
@@ -88,10 +87,10 @@ def parallel_of(row: Row, gpu: Gpu, model: Model | None = None) -> Parallel:
 
 
 def stated(row: Row) -> dict[str, Any]:
-    """List the techniques that a row states by name.
+    """Return the techniques that a row states, by name.
 
     Raises:
-        SkippedRow: a value that the technique does not have.
+        SkippedRow: a technique has no such value.
     """
     found: dict[str, Any] = {}
     for name in SWITCHES:
@@ -101,7 +100,7 @@ def stated(row: Row) -> dict[str, Any]:
         text = str(row.get(name) or "").strip().lower()
         if text and text not in MISSING:
             if text not in known:
-                raise SkippedRow(f"{name} {row.get(name)!r} is none of {', '.join(known)}")
+                raise SkippedRow(f"{name} {row.get(name)!r} is not one of {', '.join(known)}")
             found[name] = text
     if str(row.get("cuda_graphs") or "").strip().lower() == "none":
         found["cuda_graphs"] = "none"
@@ -118,6 +117,7 @@ def stated(row: Row) -> dict[str, Any]:
 
 
 def _switch(row: Row, name: str) -> bool | None:
+    """Return the truth of a row's key, or None if it is missing (SkippedRow: it is neither)."""
     value = row.get(name)
     text = str(value).strip().lower()
     if value is None or text in MISSING:
@@ -128,7 +128,7 @@ def _switch(row: Row, name: str) -> bool | None:
 
 
 def _recompute(row: Row) -> dict[str, Any]:
-    """Read the recompute of a row: none, full, selective, or names of modules."""
+    """Return the recompute of a row: none, full, selective, or the named modules; {} if unknown."""
     text = str(row.get("recompute") or "").partition("(")[0].strip().lower()
     if text in RECOMPUTE:
         return {"recompute": text}
@@ -139,22 +139,22 @@ def _recompute(row: Row) -> dict[str, Any]:
 
 
 def _precision(row: Row) -> str:
-    """Return the precision that a row names, or an empty text.
+    """Return the precision that a row names, or ''.
 
     Raises:
-        SkippedRow: it names one that the cost model lacks.
+        SkippedRow: ppsim does not model the precision.
     """
     text = str(row.get("precision") or "").strip().lower()
     if re.search(r"fp32|float32|tf32|int8|int4", text):
         raise SkippedRow(
-            f"precision {row.get('precision')!r} is not modelled, which knows {', '.join(MODELLED)}"
+            f"ppsim does not model precision {row.get('precision')!r}, only {', '.join(MODELLED)}"
         )
     name = PRECISION_NAMES.get(text, text)
     return name if name in MODELLED else ""
 
 
 def unread_keys(row: Row) -> list[str]:
-    """List the keys of a row with unknown values, in place of which defaults count."""
+    """Return the keys of a row whose values are unknown and are replaced by defaults."""
     found = [] if _precision(row) or not row.get("precision") else ["precision"]
     text = str(row.get("recompute") or "").strip().lower()
     return [*found, "recompute"] if text not in MISSING and not _recompute(row) else found

@@ -37,18 +37,17 @@ class Task:
     Attributes:
         model: the model.
         machine: the cluster and its GPUs.
-        gpus: how many of them.
+        gpus: number of GPUs.
         gbs: sequences in a step.
         axes: the choices.
-        cap: bytes that a GPU has for training.
-        keep: how many plans are wanted.
-        front: whether slower plans that hold less memory are wanted too.
-        known: seconds of a step that is known to be possible; slower groups are not even counted.
-        near: how much slower than the fastest a plan may be and certainly be simulated, as a share,
-            so that the best can be chosen from all plans that may tie.
-        launch: the name of the launcher whose flags every plan must have; empty for none.
-
-    On several kinds of nodes each GPU has no more than its own usable bytes, and ``cap`` at most.
+        cap: bytes that a plan may use on a GPU; on a GPU of a mixed cluster at most its usable
+            bytes.
+        keep: number of plans wanted.
+        front: whether slower plans that need less memory are wanted too.
+        known: seconds of a possible step; groups that cannot beat it are left out and not counted.
+        near: relative difference from the fastest step up to which all plans are simulated, so that
+            the best is chosen among all plans that may tie.
+        launch: name of the launcher that must support every plan, or ''.
     """
 
     model: Model
@@ -64,12 +63,13 @@ class Task:
     launch: str = ""
 
     def machine_of(self, layout: str) -> Machine:
-        """Return the machine with the kinds of nodes in the order in which a layout's ranks lie."""
+        """Return the machine with its kinds of nodes in the order of a layout's ranks."""
         return self.machine.reversed if layout == BY_SPEED[1] else self.machine
 
     def caps(self, machine: Machine, parallel: Parallel) -> float | Bytes:
-        """Return the bytes that each pipeline device has: one number, or shape (devices,) on
-        several kinds of nodes.
+        """Return the bytes that a plan may use on each pipeline device.
+
+        It is one number; for a mixed cluster it has shape (devices,).
         """
         if not machine.kinds:
             return self.cap
@@ -82,13 +82,13 @@ class Findings:
     """The findings of a search so far.
 
     Attributes:
-        rows: plans that fit, best first; with the front, those on it too.
-        simulated: every plan that was simulated, as they came.
-        counts: candidates by outcome.
-        total: candidates in all.
-        least_memory: the fewest bytes that a candidate holds, by its bound where it was not
-            evaluated, and that candidate.
-        complete: whether the search has come to its end.
+        rows: the wanted plans, best first, and with ``Task.front`` the whole Pareto front.
+        simulated: all simulated plans in the order of simulation.
+        counts: number of candidates by outcome.
+        total: number of candidates.
+        least_memory: the fewest bytes of a candidate (a bound if it was not evaluated), and that
+            candidate.
+        complete: whether the search has ended.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Findings:
 
 
 def usable_bytes(machine: Machine) -> float:
-    """Return the usable bytes of the largest GPU: its memory without drivers and communicators."""
+    """Return the bytes of the largest GPU that training can use (see ``RESERVE``)."""
     largest = max(
         [kind.machine.gpu.memory_gib for kind in machine.kinds] or [machine.gpu.memory_gib]
     )

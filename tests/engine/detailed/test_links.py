@@ -27,8 +27,8 @@ def test_a_bandwidth_adds_the_time_of_a_message():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("0-0=1", "joins no two"),
-        ("0-9=1", "joins no two"),
+        ("0-0=1", "does not join two"),
+        ("0-9=1", "does not join two"),
         ("0=1", "not a link"),
         ("0-1=-1", "not a link"),
         ("0-1=1,0GB/s", "no bandwidth"),

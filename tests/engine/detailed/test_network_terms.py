@@ -460,10 +460,10 @@ def test_a_receive_behind_the_op_that_needs_it_is_a_deadlock():
         ),
         (
             (TWO_LATE[0], "1RECV_F1,1F1,1RECV_F0,1F0,1B0,1SEND_B0,1B1,1SEND_B1"),
-            "0SEND_F0 on device 0 meets 1RECV_F1 on device 1: messages carry no tags",
+            "0SEND_F0 on device 0 would be matched with 1RECV_F1 on device 1",
         ),
         (("0RECV_B0,0B0,0F0,0SEND_F0", "1RECV_F0,1B0,1F0,1SEND_B0"), "waits for 1F0"),
-        ((ONE[0], "1RECV_F0,1F0,1F0,1B0,1SEND_B0"), "1F0 is there more than once"),
+        ((ONE[0], "1RECV_F0,1F0,1F0,1B0,1SEND_B0"), "1F0 occurs more than once"),
     ],
 )
 def test_queues_that_do_not_fit_together_are_refused(rows, message):

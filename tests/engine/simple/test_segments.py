@@ -336,7 +336,7 @@ def test_a_file_of_segments(tmp_path):
         (
             '["attn_F", "attn_I", "a2a_F", "a2a_I", "attn_W"]',
             '["attn_W","attn_F","attn_I","a2a_F","a2a_I"]',
-            "circle",
+            "cycle",
         ),
         ("I = [", "B = [", "'W' must come with \\[\\[I\\]\\]"),
         ("W = [", "B = [", "not with both"),

@@ -170,13 +170,20 @@ SLOWEST = [
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", SLOWEST)
 def test_run_compare_and_what_if_show_the_same_slowest_replica(options):
-    """One request by three commands: the pipeline that ends last, whatever finds it."""
+    """One request by four commands: the pipeline that ends last, whatever finds it, in their
+    makespans and in the times of ops.
+    """
     shape = ("--devices", "3", "--mb", "6", *options, "--json")
     ran = json.loads(answer("run", "1f1b", *shape)[1])
     compared = json.loads(answer("compare", "gpipe", "1f1b", *shape)[1])["schedules"]
     asked = ("--what-if", "schedule=1f1b")
     changed = json.loads(answer("explain", "gpipe", *shape, *asked)[1])["what_if"]
+    explained = json.loads(answer("explain", "1f1b", *shape)[1])
     slowest = max(ran["replicas"]["makespans"])
+    assert ran["makespan"] == explained["makespan"] == compared[1]["makespan"]
+    assert max(ran["ops"]["end"]) == ran["makespan"]
+    assert explained["simulated_makespan"] == explained["makespan"]
+    assert ran["bound"] == compared[1]["bound"]
     assert compared[1]["makespan"] == pytest.approx(slowest, rel=1e-12)
     assert changed[0]["makespan"] == pytest.approx(slowest, rel=1e-12)
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ppsim.analysis.break_even import RUNS
+from ppsim.questions.across import break_even
 from ppsim.schedules import families
 from tests.cases import SOME
 from tests.commands import ROOT, invoke, refused
@@ -76,7 +78,7 @@ def test_the_fill_of_1f1b_is_cured_by_a_v_that_splits_its_backwards():
         "held": 4.0,
         "fits": True,
     }
-    assert "as fast in as much memory as zb-v: v-auto, zb-v-torch, interleaved-zb" in found["notes"]
+    assert "equal to zb-v in time and memory: v-auto, zb-v-torch, interleaved-zb" in found["notes"]
 
 
 def test_a_cap_takes_the_place_of_what_the_run_holds():
@@ -93,14 +95,14 @@ def test_a_cap_takes_the_place_of_what_the_run_holds():
     assert "which holds 2, not 4 activations" in advice
     assert "nothing says how many bytes" in str(refused("explain", "1f1b", *SMALL, "--cap", "2GiB"))
     both = refused("explain", "1f1b", *SMALL, "--cap", "2", "--what-if", "mb=4")
-    assert "--what-if names the changes" in str(both)
+    assert "--what-if chooses them" in str(both)
 
 
 def test_twice_the_microbatches_are_held_to_the_memory_too():
     """GPipe holds every microbatch: with 6 of them it holds 6, so that is not advised."""
     found = asked("explain", "gpipe", "--devices", "2", "--mb", "3")
     rows = {row["change"]: row for row in found["what_if"]}
-    assert not rows["mb=6 (holds 6, not 3)"]["fits"]
+    assert not rows["mb=6 (holds 6, more than 3)"]["fits"]
 
 
 TIMES = st.sampled_from([0.5, 1.0, 1.5, 2.0])
@@ -219,7 +221,7 @@ def test_up_to_which_times_is_said_of_the_schedule_that_is_advised(tmp_path):
 def test_what_takes_long_to_simulate_is_left_out_and_named():
     """The budget counts ops, so that the answer is the same on every machine."""
     found = asked("explain", "1f1b", "--devices", "64", "--mb", "512")
-    left = next(note for note in found["notes"] if note.startswith("left out"))
+    left = next(note for note in found["notes"] if note.startswith("not tried"))
     assert "v-auto" in left
     run = asked("run", "zb-v-torch", "--devices", "64", "--mb", "512")
     assert named_first(found)["makespan"] == run["makespan"]
@@ -250,7 +252,7 @@ def test_a_slow_replica_is_advised_against_by_the_step_of_all():
     rows = {row["change"]: row["makespan"] for row in found["what_if"]}
     assert rows["replica 2 as the others"] == asked("run", "1f1b", *SMALL)["makespan"] == 33
     assert found["simulated_makespan"] == found["replicas"]["step"]
-    assert found["advice"].startswith("first: mend replica 2: as fast as the others, ")
+    assert found["advice"].startswith("first: make replica 2 as fast as the others, ")
     zb = asked("run", "zb-v", *SMALL, "--speed", "1,0.5,1,1")["makespan"]
     assert rows["schedule=zb-v"] == zb
 
@@ -267,7 +269,7 @@ def test_no_schedule_that_drains_is_advised_against_one_that_never_does(steps):
     assert rates["pipedream-2bw"] > rates["zb-v"]
     assert not found["what_if"]
     assert found["advice"].startswith("none of these changes helps")
-    assert found["notes"][-1].startswith("pipedream-2bw never flushes: ")
+    assert found["notes"][-1].startswith("pipedream-2bw never flushes, so ")
 
 
 def test_messages_of_a_profile_are_said_by_how_much_longer_they_may_take():
@@ -279,3 +281,32 @@ def test_messages_of_a_profile_are_said_by_how_much_longer_they_may_take():
     found = re.search(r"and messages take less than ([\d.]+) times as long as now", said)
     assert found
     assert float(found[1]) > 10
+
+
+def limits_of(monkeypatch, **budgets: int) -> str:
+    """The advice for 1f1b, which names zb-v, with other budgets of simulated ops."""
+    for name, budget in budgets.items():
+        monkeypatch.setattr(break_even, name, budget)
+    found = json.loads(invoke("explain", "1f1b", *SMALL, "--json").stdout)  # kept for no other test
+    advice = str(found["advice"])
+    assert advice.startswith("first: use zb-v, ")
+    return advice
+
+
+@pytest.mark.parametrize(("spare", "is_found"), [(0, True), (-1, False)])
+def test_limits_are_left_out_where_they_cost_more_than_their_budget(spare, is_found, monkeypatch):
+    """All ops of both schedules, as often as a pair is simulated, are the price."""
+    ops = sum(len(asked("run", name, *SMALL)["ops"]["kind"]) for name in ("1f1b", "zb-v"))
+    advice = limits_of(monkeypatch, BUDGET=RUNS * ops + spare)
+    assert ("B and a message takes less than" in advice) == is_found
+    left_out = "; up to which times was left out, as it takes long at this size"
+    assert (left_out in advice) == (not is_found)
+
+
+@pytest.mark.parametrize(("spare", "is_kept"), [(0, False), (-1, True)])
+def test_queues_are_made_again_as_far_as_the_budget_goes(spare, is_kept, monkeypatch):
+    """A small schedule of zb-v costs so many simulations of its ops to search."""
+    ops = len(asked("run", "zb-v", *SMALL)["ops"]["kind"])
+    price = break_even.SEARCHES * (ops + ops * break_even.PER_OP_SMALL)
+    advice = limits_of(monkeypatch, SEARCH_BUDGET=price + spare)
+    assert ("queues in this order" in advice) == is_kept

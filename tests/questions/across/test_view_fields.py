@@ -37,7 +37,7 @@ def test_no_option_that_click_knows_for_a_path_is_plain():
 @pytest.mark.parametrize("value", ["x.toml", "dgx-h100", "1f1b", ""])
 def test_an_option_that_is_not_on_the_list_is_refused_by_name(name, value, tmp_path):
     """Also for a name: a file of that name may lie in the folder one stands in."""
-    with pytest.raises(InputError, match=f"the page states '{name}', which a page may not give"):
+    with pytest.raises(InputError, match=f"a page may not set '{name}'"):
         view({"names": "1f1b", "devices": 2, "mb": 2, name: value}, tmp_path)
 
 
@@ -48,13 +48,13 @@ def test_an_option_that_is_not_on_the_list_is_refused_by_name(name, value, tmp_p
     "value", ["x.json", "/etc/passwd", "./1f1b", "./dgx-h100", "W=two.csv", ["1,2", "./x"], ""]
 )
 def test_a_name_is_never_a_path(declared, value):
-    with pytest.raises(InputError, match=r"the page states .*, which may be a file to read"):
+    with pytest.raises(InputError, match=r"a page may not set .*, which may be a file"):
         check_field(declared, value)
 
 
 @pytest.mark.parametrize("word", ["own", "-", "--help", "x" * 3000])
 def test_a_word_that_no_schedule_has_is_refused(word, tmp_path):
-    with pytest.raises(PpsimError, match=r"unknown schedule|may be a file to read"):
+    with pytest.raises(PpsimError, match=r"unknown schedule|which may be a file"):
         view({"names": word, "devices": 2, "mb": 2}, tmp_path)
 
 

@@ -285,3 +285,48 @@ def test_one_link_of_a_model_is_changed_as_all_are():
     said = refused(*shape, "--what-if", "link.0-1=20,25GB/s")
     assert "'20,25GB/s' is not a time" in str(said)
     assert refused(*shape, "--what-if", "recompute=full").hint == "--recomputes full, or selective"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("tf=2,tf=3", "--what-if tf=2,tf=3: the same is set twice"),
+        ("tf.1=2,tf=1,tf.1=x2", "--what-if tf.1=2,tf.1=x2: the same is set twice"),
+        ("link.0-1=2,link.0-1=3", "--what-if link.0-1=2,link.0-1=3: the same is set twice"),
+        ("t-layer.0=2", "--t-layer is for the layers of a layout, and none is given"),
+        ("t-layer=2", "--t-layer is for the layers of a layout, and none is given"),
+        ("speed.1=0.5,chunked=4096,law=1,0,1,0", "--speed has no place where --chunked gives"),
+        ("link.0-1=1,chunked=4096,law=1,0,1,0", "--link has no place where --chunked gives"),
+    ],
+)
+def test_changes_that_leave_each_other_without_effect_are_refused(change, says):
+    """Of a stage, a device, a layer or a link too, as options of all are."""
+    shape = ("--devices", "2", "--mb", "4")
+    family = "forward-only" if "chunked" in change else "gpipe"
+    assert says in str(refused("explain", family, *shape, "--what-if", change))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("tf.1=3,tf=2", "tf=2,tf.1=3"),
+        ("tf=3,layout=Et|tL", "layout=Et|tL,tf=3"),
+        ("tf.1=x2,layout=Et|tL", "layout=Et|tL,tf.1=x2"),
+        ("t-layer.1=3,layout=Et|tL", "layout=Et|tL,t-layer=1,t-layer.1=3"),
+        ("speed.0=0.5,speed=2", "speed=2,speed.0=0.5"),
+    ],
+)
+def test_the_order_of_a_change_does_not_matter(one, other):
+    """A time of a stage goes over that of all, and both over a layout's; each has its effect."""
+    shape = ("gpipe", "--devices", "2", "--mb", "4", "--comm", "0.25", "--what-if")
+    whole, *_ = other.rpartition(",")
+    made = [ask("explain", *shape, change) for change in (one, other, whole)]
+    assert made[0] == made[1]
+    assert made[0] not in (made[2], "refused")
+
+
+def test_options_that_are_repeated_may_be_repeated_in_a_change():
+    shape = ("gpipe", "--devices", "2", "--mb", "4", "--what-if")
+    factors = "mb-scale=F=1,1,1,2,mb-scale=B=1,2,1,1"
+    words = ("--mb-scale", "F=1,1,1,2", "--mb-scale", "B=1,2,1,1")
+    assert ask("explain", *shape, factors) == ask("run", *shape[:-1], *words)

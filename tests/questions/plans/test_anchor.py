@@ -100,7 +100,7 @@ def test_modules_that_are_the_model_take_what_they_were_measured_at(stages, word
     assert taken.startswith("2 whole stages")
     text = invoke(*words, *SIZES, "--anchor", str(file)).stdout
     assert "times of 2 whole stages" in text
-    assert "measured times are in the curve's place" in text
+    assert "measured times replace the efficiency curve" in text
 
 
 @pytest.mark.slow
@@ -144,7 +144,9 @@ def test_profiles_that_say_nothing_of_a_plan_are_refused(stages, tmp_path, words
     ):
         command = [*words, *given] if given.count("--anchor") > 1 else with_options(words, given)
         assert said in str(refused(*command))
-    assert "--against corrects steps" in str(refused("plan", "--against", "rows.json", *anchor))
+    assert "--against corrects by times of steps" in str(
+        refused("plan", "--against", "rows.json", *anchor)
+    )
     cut = tmp_path / "cut.toml"
     cut.write_text(file.read_text()[:300])
     assert "is not whole" in str(refused(*words, *SIZES, "--anchor", str(cut)))

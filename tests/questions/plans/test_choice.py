@@ -16,7 +16,7 @@ from rich.console import Console
 import ppsim.questions.plans.plan as questions
 from ppsim.ask import terminal
 from ppsim.errors import InputError
-from ppsim.questions.plans.measured import CLOSE, LAYOUT, choose, slower_range, sureness
+from ppsim.questions.plans.measured import CLOSE, LAYOUT, certainty_text, choose, slower_range
 from ppsim.questions.plans.plan import plan as ask_plan
 from ppsim.workload.plans.software import read_software
 from tests.commands import invoke, with_options
@@ -80,7 +80,7 @@ def test_how_many_plans_are_listed_changes_no_best(question):
 def test_a_best_plan_is_above_a_faster_one_only_where_they_tie_and_says_why(question):
     plans = answer(*QUESTIONS[question], "--top", "12")["plans"]
     best, fastest = plans[0], min(plan["step_s"] for plan in plans)
-    assert best["step_s"] <= fastest * math.exp(CLOSE[0]) * (1 + 1e-9)
+    assert best["step_s"] <= fastest * math.exp(CLOSE) * (1 + 1e-9)
     for row in plans[1:]:
         if row["step_s"] < best["step_s"]:
             assert row["tied"]
@@ -193,7 +193,7 @@ def test_an_overlap_that_is_forbidden_is_in_no_plan():
     assert free - forbidden == {"interleaved-overlap"}
     refused = invoke(*MIXED, "--no-overlap-a2a", "--schedules", "1f1b,interleaved-overlap")
     assert isinstance(refused.exception, InputError)
-    assert "interleaved-overlap is made to hide all-to-all" in str(refused.exception)
+    assert "interleaved-overlap pairs ops to hide all-to-all" in str(refused.exception)
     one = [*sizes, "--any", "--schedules", "dualpipe-v", "--top", "1"]
     pairs = with_options(MIXED, one)
     hidden, seen = (
@@ -286,18 +286,18 @@ def test_a_page_of_plans_says_what_became_of_each_candidate(tmp_path, monkeypatc
     [
         ((), ""),
         ((0.1,), "plan 1 beats plan 2."),
-        ((-0.1,), "plan 2 may be as fast as plan 1 or faster."),
-        ((0.0, 0.1), "plan 1 beats plan 3; plan 2 may be as fast as plan 1 or faster."),
+        ((-0.1,), "plan 2 is tied with plan 1."),
+        ((0.0, 0.1), "plan 1 beats plan 3; plan 2 is tied with plan 1."),
         (
             (0.1, 0.0, -0.1, 0.2, 0.3, 0.4, -0.1, 0.5),
-            "plan 1 beats plans 2, 5-7 and 9; plans 3-4 and 8 may be as fast as plan 1 or faster.",
+            "plan 1 beats plans 2, 5-7 and 9; plans 3-4 and 8 are tied with plan 1.",
         ),
     ],
 )
-def test_plans_are_beaten_or_near_by_their_places(lows, said):
-    """A plan that may take as long as the first is near; neighbours are one range."""
-    rows = [{"slower_low": low} for low in (0.0, *lows)]
-    sentence, _, rest = sureness(rows).partition(" A plan is beaten where")
+def test_plans_are_beaten_or_tied_by_their_places(lows, said):
+    """Neighbours are one range."""
+    rows = [{"tied": low <= 0} for low in (0.0, *lows)]
+    sentence, _, rest = certainty_text(rows).partition(" A plan is beaten if")
     assert sentence == said
     assert bool(rest) == bool(said)
 

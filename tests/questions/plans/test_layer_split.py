@@ -188,22 +188,22 @@ def test_copies_are_said():
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
-        (["llama3-8b"], "no ranks divide them", "--tp 8"),
-        (["llama3-8b", "--tp", "1"], "no ranks divide them", "--tp 8"),
-        (["llama3-8b", "--tp", "3"], "32 heads over tp = 3 do not divide", "--tp 2"),
+        (["llama3-8b"], "needs --tp or --ep above 1", "--tp 8"),
+        (["llama3-8b", "--tp", "1"], "needs --tp or --ep above 1", "--tp 8"),
+        (["llama3-8b", "--tp", "3"], "32 heads do not divide over tp = 3", "--tp 2"),
         (
             ["nemotron-3-nano", "--tp", "16"],
-            "8 groups of states over tp = 16 do not divide",
+            "8 groups of states do not divide over tp = 16",
             "--tp 8",
         ),
         (
             ["deepseek-v4-flash", "--tp", "16"],
-            "8 groups of heads over tp = 16 do not divide",
+            "8 groups of heads do not divide over tp = 16",
             "--tp 8",
         ),
         (["dgx-h100", "--tp", "2"], "no model 'dgx-h100'", ""),
-        (["dgx-h100"], "no ranks divide them", "--tp"),
-        ([], "which model is missing", "llama3-70b"),
+        (["dgx-h100"], "needs --tp or --ep above 1", "--tp"),
+        ([], "the model is missing", "llama3-70b"),
         (
             ["llama3-8b", "--tp", "2", "--cluster", "dgx-h100", "--profile", "x.toml"],
             "--profile",

@@ -50,7 +50,7 @@ def test_flags_and_lists_print_the_string():
 
 
 def test_an_empty_stage_is_pointed_out():
-    assert "stage 4 holds no layer" in ask("Et|(tt|)*3|L")
+    assert "stage 4 has no layer" in ask("Et|(tt|)*3|L")
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,15 @@ def test_a_group_has_the_schedules_of_its_heading_the_least_idle_first():
         assert shares == sorted(shares)
         return [*found]
 
-    assert sorted(names("one stage a device")) == ["1f1b", "1f1b-overlap", "eager-1f1b", "gpipe"]
-    assert sorted(names("sequences in slices")) == ["seq1f1b", "seq1f1b-zb", "slimpipe"]
-    assert sorted(names("no backward, or no flush")) == ["decode", "forward-only", "pipedream-2bw"]
+    members = {
+        "one stage a device": {"1f1b", "1f1b-overlap", "eager-1f1b", "gpipe"},
+        "sequences in slices": {"seq1f1b", "seq1f1b-zb", "slimpipe"},
+        "no backward, or no flush": {"decode", "forward-only", "pipedream-2bw"},
+    }
+    elsewhere = {"zb-1p", "interleaved", "zb-v", "chimera", "vocab-1", "bpipe"}
+    known = elsewhere.union(*members.values())
+    for heading, wanted in members.items():
+        assert known & {*names(heading)} == wanted
 
 
 def test_a_pipe_has_a_line_for_each_schedule_by_name():

@@ -104,7 +104,7 @@ def test_over_the_cap_exits_1_and_says_who_when_how_much_and_what_fits():
     assert error.exit_code == 1
     assert str(error) == (
         "gpipe does not fit 5 activations: device 0 passes it at 5 t_F (0F5) and needs 3 more at "
-        "its peak; 3 other devices over too"
+        "its peak; 3 other devices exceed it too"
     )
     assert error.hint.startswith("--schedule ")
     assert error.hint.endswith(" or --mb 5 (5, makespan 24, another number of microbatches)")
@@ -367,7 +367,7 @@ def test_a_model_is_named_as_plan_names_it(tmp_path):
         "vocab_size": 9000,
     }
     config.write_text(json.dumps(sizes | {"max_position_embeddings": 131072}))
-    assert "not how long yours are" in str(invoke(*words, "--model", str(config)).exception)
+    assert "not the length of yours" in str(invoke(*words, "--model", str(config)).exception)
     assert invoke(*words, "--model", str(config), "--seq", "512", "-q").exit_code == 0
     whole, half = (
         json.loads(invoke(*words, "--model", "gallery/model-7b.toml", "--tp", tp, "--json").stdout)

@@ -14,5 +14,5 @@ def test_a_sweep_of_too_many_shapes_is_refused_before_they_are_listed():
         largest = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert str(error) == "a sweep takes 10,000 shapes, and these are more"
+    assert str(error) == "a sweep times at most 10,000 shapes, and these are more"
     assert largest < 64 << 20

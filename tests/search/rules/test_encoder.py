@@ -186,7 +186,7 @@ def test_around_the_pipeline_a_slow_device_gets_less(backwards, devices):
     times = {Kind.EF: np.array([1.0, 1.0]), Kind.EB: np.array([1.0, 9.0])}
     task: Any = SimpleNamespace(
         schedule=SimpleNamespace(n_devices=2),
-        holds=np.arange(2),
+        holders=np.arange(2),
         backwards=backwards,
         begin=np.arange(6.0),
         time=lambda kind, microbatch: times[kind],

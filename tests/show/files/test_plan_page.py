@@ -77,6 +77,11 @@ def test_the_page_has_what_the_search_says(made):
     assert steps == pytest.approx(columns["step_s"], rel=1e-3)
     held = [sum(row) for row in zip(*(columns[each["key"]] for each in data["parts"]), strict=True)]
     assert held == pytest.approx(columns["memory"], rel=1e-3)
+    ranked = zip(columns["listed"], columns["tied"], strict=True)
+    assert [bool(tied) for rank, tied in sorted(ranked) if rank] == [
+        plan["tied"] for plan in said["plans"]
+    ]
+    assert {plan["tied"] for plan in said["plans"]} == {True, False}
     assert target.stat().st_size < 200_000
 
 

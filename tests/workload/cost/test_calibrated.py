@@ -154,7 +154,7 @@ def test_a_profile_that_says_nothing_of_the_run_is_refused(
 def test_layers_that_took_no_longer_than_none_are_refused():
     rows = (op("layers", kind, 3.0, count) for kind in "FB" for count in (0, 1, 2))
     with pytest.raises(
-        InputError, match="'p' has no time of a layer: 2 layers took no longer than none"
+        InputError, match="'p' has no time of a layer: 2 layers took no longer than a stage without"
     ):
         use_profile(H100, Profile(WHERE, WORKLOAD, tuple(rows)), "p", GPT, PARALLEL)
     with pytest.raises(InputError, match="no times of B"):

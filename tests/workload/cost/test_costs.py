@@ -297,12 +297,12 @@ def test_messages_are_divided_over_tensor_parallel_ranks():
 
 
 def test_ranks_that_do_not_divide_the_model_are_refused():
-    with pytest.raises(InputError, match="64 heads over tp = 7 do not divide") as refused:
+    with pytest.raises(InputError, match="64 heads do not divide over tp = 7") as refused:
         stage_costs(LLAMA, H100, Parallel(tp=7))
     assert refused.value.hint == "--tp 4"
     with pytest.raises(InputError, match="8192 tokens do not divide into 2 x cp = 6 parts"):
         stage_costs(LLAMA, H100, Parallel(cp=3))
-    with pytest.raises(InputError, match="256 experts over ep = 3 do not divide"):
+    with pytest.raises(InputError, match="256 experts do not divide over ep = 3"):
         stage_costs(read_model("deepseek-v3"), H100, Parallel(dp=3, ep=3))
 
 
@@ -528,4 +528,4 @@ def test_a_layout_that_does_not_fit_is_answered_with_the_devices_it_is_of(split,
             parallel,
             build_layout(split, pp if vp == 1 else 1),
         )
-    assert refused.value.hint == (hint or "a layout with all layers, as many stages as pp x vp")
+    assert refused.value.hint == (hint or "a layout with all layers and pp x vp stages")

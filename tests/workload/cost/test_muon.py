@@ -189,8 +189,8 @@ def test_plan_says_what_the_optimizer_takes():
     ("words", "why"),
     [
         (("--optimizer", "sgd"), "sgd"),
-        (("--optimizer", "muon", "--flags", "torchtitan"), "torchtitan's Muon"),
-        (("--optimizer", "muon", "--zero", "3", "--flags", "megatron"), "Muon without FSDP"),
+        (("--optimizer", "muon", "--flags", "torchtitan"), "torchtitan's flags for Muon"),
+        (("--optimizer", "muon", "--zero", "3", "--flags", "megatron"), "Muon with FSDP"),
     ],
 )
 def test_what_is_not_known_is_refused(words, why):

@@ -226,7 +226,7 @@ def test_the_gallerys_model_has_seven_billion_parameters():
         (
             "c.json",
             '{"hidden_sizes": 8, "model_type": "odd"}',
-            "no hidden_size; 'hidden_sizes' is not known here",
+            "no hidden_size; 'hidden_sizes' is an unknown key",
         ),
         ("c.json", '{"width": 8, "model_type": "odd"}', "c.json' of type 'odd' has no hidden_size"),
         ("c.json", '{"mlp_only_layers": 5}', "c.json': mlp_only_layers: expected a list"),
@@ -372,7 +372,7 @@ def test_experts_whose_visits_have_an_unknown_key_are_refused_with_it(tmp_path):
     path.write_text(json.dumps({**NEOX, "num_experts": 256, "num_experts_per_tokens": 8}))
     with pytest.raises(
         InputError,
-        match="has num_experts and no num_experts_per_tok; 'num_experts_per_tokens' is not",
+        match="has num_experts and no num_experts_per_tok; 'num_experts_per_tokens' is an",
     ):
         read_model(str(path))
 
@@ -594,21 +594,21 @@ def test_a_config_says_what_its_family_leaves_out(tmp_path, changes, fields):
         ),
         ({"hidden_size": True}, "hidden_size: expected a whole number"),
         ({"vocab_size": None}, "has no vocab_size"),
-        ({"model_type": "mamba"}, "carry a state (mamba), and does not say which"),
-        ({"ssm_state_size": 16}, "carry a state (ssm_state_size), and does not say which"),
+        ({"model_type": "mamba"}, "with a state (mamba), but does not list them"),
+        ({"ssm_state_size": 16}, "with a state (ssm_state_size), but does not list them"),
         ({"hybrid_override_pattern": "M-X*"}, "hybrid_override_pattern has 'X'"),
         ({"hybrid_override_pattern": "M-M*"}, "state_heads is needed by layers of kind mamba"),
         (
             {"layer_types": ["full_attention", "linear_attention"]},
-            "not known here: 'linear_attention'",
+            "layers of an unknown type: 'linear_attention'",
         ),
         (
             {"layer_types": ["attention", "recurrent"]},
-            "layers of a kind that is not known here: 'recurrent'",
+            "layers of an unknown type: 'recurrent'",
         ),
         (
             {"num_latent_banks": 4},
-            "may change what a step costs and are not known here: num_latent_banks",
+            "unknown keys that may change the cost of a step: num_latent_banks",
         ),
         ({"index_topk": 64}, "index_heads is needed by layers of kind sparse"),
         ({"num_experts": 8}, "num_experts and no num_experts_per_tok"),
@@ -691,7 +691,7 @@ def test_python_gets_what_the_command_says_of_a_model():
     assert json.loads(invoke(*words, "--json").stdout) == json.loads(json.dumps(found.to_json()))
     assert [row["device"] for row in found.table] == [0, 1, 2, 3]
     assert {row["model"] for row in ask_model().table} == set(library())
-    with pytest.raises(InputError, match="which model is missing"):
+    with pytest.raises(InputError, match="the model is missing"):
         ask_model(pp=4)
 
 
@@ -883,7 +883,7 @@ def test_experts_to_the_last_layer_are_what_is_known(tmp_path, last, known):
     with (
         nullcontext()
         if known
-        else pytest.raises(InputError, match="not known here: moe_layer_end_index")
+        else pytest.raises(InputError, match="may change the cost of a step: moe_layer_end_index")
     ):
         assert read_changed(tmp_path, **experts).moe_layers == 6
 

@@ -782,11 +782,13 @@ def test_a_layer_with_a_state_keeps_what_enters_and_leaves_it(precision):
     narrow = activations.KEPT_AS.get(precision, 2)
     tokens = STATED.seq * 1
     for tp in (1, 2):
-        found = activations._state(STATED, Parallel(precision=precision, tp=tp), "mamba")
+        found = activations._state_bytes(STATED, Parallel(precision=precision, tp=tp), "mamba")
         assert found == tokens / tp * (2 * (2 * mixed + 2 * values) + narrow * values + 4 * 2 * 8)
-    plain = activations._state(replace(STATED, conv=0), Parallel(precision=precision), "mamba")
+    plain = activations._state_bytes(
+        replace(STATED, conv=0), Parallel(precision=precision), "mamba"
+    )
     assert plain == tokens * (2 * (mixed + 2 * values) + narrow * values + 4 * 2 * 8)
-    assert activations._state(STATED, Parallel(), "kda") - activations._state(
+    assert activations._state_bytes(STATED, Parallel(), "kda") - activations._state_bytes(
         STATED, Parallel(), "mamba"
     ) == (tokens * 2 * 8 * 6)
 

@@ -11,7 +11,7 @@ from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.fitting import MODULES, _layers, _modules, fitting
+from ppsim.workload.plans.fitting import MODULES, _with_layers, _with_modules, fitting
 from ppsim.workload.plans.published import predict
 from ppsim.workload.plans.rows import setup_of
 from ppsim.workload.plans.task import usable_bytes
@@ -143,18 +143,18 @@ def test_of_software_that_is_not_known_nothing_is_assumed():
 def test_layers_that_recompute_are_eighths_of_a_stages(layers, pp, counts):
     """Rounded up, of a stage that holds the most; the fewest first."""
     model = replace(read_model("llama3-8b"), layers=layers)
-    found = list(_layers(model, Parallel(pp=pp)))
+    found = list(_with_layers(model, Parallel(pp=pp)))
     assert [each.recompute_layers for each in found] == list(counts)
     assert {each.recompute for each in found} == {"full"}
 
 
 def test_modules_that_a_model_does_not_have_do_not_recompute():
     names = {
-        model: list(_modules(read_model(model), Parallel()))[-1].modules
+        model: list(_with_modules(read_model(model), Parallel()))[-1].modules
         for model in ("llama3-8b", "mixtral-8x7b")
     }
     assert not {"moe", "moe_act", "shared_experts", "mla_up_proj"} & {*names["llama3-8b"]}
     assert {"moe", "moe_act"} <= {*names["mixtral-8x7b"]}
     assert not {"shared_experts", "mla_up_proj", "mlp"} & {*names["mixtral-8x7b"]}
-    steps = [each.modules for each in _modules(read_model("llama3-8b"), Parallel())]
+    steps = [each.modules for each in _with_modules(read_model("llama3-8b"), Parallel())]
     assert [len(each) for each in steps] == list(range(1, len(names["llama3-8b"]) + 1))

@@ -122,7 +122,7 @@ def test_a_file_of_two_kinds_says_what_differs(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('gpu = "h100"\n' + HEAD + FAST, "line 1: 'gpu' is said by each of [[nodes]] here"),
+        ('gpu = "h100"\n' + HEAD + FAST, "line 1: 'gpu' must be left out"),
         (
             HEAD + FAST.replace("count = 1", "count = 0"),
             "line 9: 'count' in [[nodes]] must be 1 or more",
@@ -187,7 +187,7 @@ def test_a_device_with_replicas_on_both_kinds_goes_at_the_slower():
         == np.maximum(split[1].time, split[2].time).tolist()
         == split[2].time.tolist()
     )
-    with pytest.raises(InputError, match="planned whole, not 4 GPUs of it"):
+    with pytest.raises(InputError, match="must use all GPUs of a cluster of 4 x h100"):
         kinds_of_devices(TWO, Parallel(tp=2, dp=2))
 
 
@@ -386,7 +386,7 @@ def test_the_room_of_a_device_is_that_of_its_layers_and_what_they_keep():
     }
     (candidate,) = list_candidates(task := task_of(tight, **axes))
     whole, parallel = GroupBounds(task, candidate.group), candidate.parallel(task.axes.base)
-    whole.held([candidate])
+    whole.memory([candidate])
     caps = np.asarray(task.caps(tight, parallel))
     for device, room in enumerate(whole.room[candidate].tolist()):
         fits = 0
@@ -566,7 +566,7 @@ def test_the_command_says_which_stages_lie_where(tmp_path):
     assert timed["stages"][1]["f_ms"] < timed["stages"][2]["f_ms"]
     wrong = invoke(*words, "--gpus", "4")
     assert isinstance(wrong.exception, InputError)
-    assert "planned whole, not 4 GPUs of it" in str(wrong.exception)
+    assert "is planned whole, not 4 GPUs of it" in str(wrong.exception)
 
 
 def test_layers_left_over_go_to_the_stages_in_the_middle():

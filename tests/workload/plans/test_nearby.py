@@ -227,10 +227,10 @@ def test_an_anchor_far_from_its_prediction_is_refused_with_both_steps(factor):
     (plain,), _ = against([ROW])
     step = plain["modelled_step_s"]
     rows = [{**ROW, "id": "mine", "step_s": step * factor}]
-    with pytest.raises(InputError, match="mine measured a step") as refused:
+    with pytest.raises(InputError, match="mine has a measured step") as refused:
         anchors_of(rows, where="mine.json")
     said = (
-        f"mine.json: mine measured a step of {step * factor:.3g} s, and the plan's own is "
+        f"mine.json: mine has a measured step of {step * factor:.3g} s and a predicted one of "
         f"{step:.3g} s"
     )
     assert str(refused.value) == said

@@ -23,7 +23,6 @@ import numpy as np
 import pytest
 
 from ppsim.errors import InputError, PpsimError
-from ppsim.questions.plans.measured import CLOSE
 from ppsim.questions.plans.plan import plan as ask_plan
 from ppsim.questions.plans.run_of_plan import run_line
 from ppsim.workload.cost.costs import stage_costs, step_time
@@ -445,11 +444,11 @@ def test_megatron_flags_that_only_some_plans_need(changes, flag):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"microbatches": 3}, "interleaves no 3 microbatches"),
-        ({"schedule": "interleaved-overlap", "recompute": "full"}, "hides no all-to-all"),
+        ({"microbatches": 3}, "cannot interleave 3 microbatches"),
+        ({"schedule": "interleaved-overlap", "recompute": "full"}, "cannot hide all-to-all"),
         ({"offload": 0.5}, "offloads whole modules"),
         ({"schedule": "zb-1p"}, "no schedule zb-1p"),
-        ({"moment_bytes": 2, "zero": 0}, "moments in 16 bits with the distributed optimizer alone"),
+        ({"moment_bytes": 2, "zero": 0}, "16-bit moments only with the distributed optimizer"),
     ],
 )
 def test_what_megatron_refuses_is_no_launch_flag(changes, message):
@@ -572,9 +571,7 @@ def test_plans_are_best_first_in_json_and_tables(tmp_path, monkeypatch):
     steps = [row["step_s"] for row in found["plans"]]
     tied = [row["tied"] for row in found["plans"]]
     assert steps[1:] == sorted(steps[1:])
-    assert max((step for step, tie in zip(steps, tied, strict=True) if tie), default=0) <= min(
-        steps
-    ) * math.exp(CLOSE[1])
+    assert tied == [any(tied[1:]), *(row["slower_low"] <= 0 for row in found["plans"][1:])]
     assert sum(found["outcomes"].values()) == found["candidates"]
     written = invoke(*QUICK, "--top", "4", "-q", "-o", "p.csv", "-o", "p.parquet", "-o", "r.mmd")
     assert written.exit_code == 0
@@ -631,8 +628,8 @@ def test_what_a_plan_needs_beside_its_sizes_is_in_the_table_and_the_result(words
         (["--cap", "1GiB"], 1, "the smallest needs"),
         (["--cap", "1GiB", "--recomputes", "none"], 1, "--recomputes full, "),
         (["--cap", "40"], 2, "75GiB"),
-        (["--zero", "4"], 2, "--zero 4 is not 0 to 3"),
-        (["--offload", "50"], 2, "--offload 50 is not 0 to 1"),
+        (["--zero", "4"], 2, "--zero 4 is not from 0 to 3"),
+        (["--offload", "50"], 2, "--offload 50 is not from 0 to 1"),
         (["--schedules", "1f1c"], 2, "1f1b"),
         (["--recomputes", "some"], 2, "none,selective,full"),
         (["--model", "nobody"], 2, "library"),
@@ -696,7 +693,7 @@ def test_a_plan_of_a_config_asks_how_long_sequences_are(tmp_path):
     ]
     refused = invoke(*words)
     assert refused.exit_code == 1
-    assert "how long sequences may be at most, 32,768 tokens" in str(refused.exception)
+    assert "states the longest sequence possible (32,768 tokens)" in str(refused.exception)
     assert invoke(*words, "--seq", "4096").exit_code == 0
 
 
@@ -832,10 +829,16 @@ def test_plans_say_how_sure_it_is_that_the_best_beats_them(monkeypatch):
         same = plan in alone and plan["zero"] == best["zero"]
         assert math.log(ratio) == pytest.approx(0.057 if same else 0.14)
     said = " ".join(str(found).split())
-    (beats, near), *_ = re.findall(r"plan 1 beats (.+?); (.+?) may be as fast", said)
+    (beats, near), *_ = re.findall(r"plan 1 beats (.+?); (.+?) (?:is|are) tied with plan 1", said)
     beaten = {place for place, plan in enumerate(others, 2) if plan["slower_low"] > 0}
     assert places_of(beats) == beaten
     assert places_of(near) == {*range(2, len(others) + 2)} - beaten
+    assert {place for place, plan in enumerate(others, 2) if plan["tied"]} == places_of(near)
+    assert best["tied"]
+    marked = re.findall(r"^(\d+) .*-[\d.]+ tied ", str(found), re.M)
+    assert {int(place) for place in marked} == places_of(near) | {1}
+    texts = [bar.text for bar in found.bars().bars]
+    assert [text.endswith(", tied") for text in texts] == [plan["tied"] for plan in found.plans]
 
 
 def places_of(text: str) -> set[int]:
@@ -968,6 +971,42 @@ def test_compressed_attention_is_said_to_be_unseen():
     }
     found = ask_plan("deepseek-v4-flash", "gb300-nvl72", **sizes)
     assert "no measured run was seen of compressed attention" in str(found)
+
+
+DEEPSEEK_V4: dict[str, Any] = {"model": "deepseek-v4-flash", "cluster": "gb300-nvl72"}
+DEEPSEEK_V4 |= {"gpus": 64, "gbs": 64, "cp": [1], "pp": [1], "ep": [64], "mbs": [1], "top": 40}
+
+
+@pytest.mark.parametrize(
+    ("software", "divided"),
+    [
+        ("megatron-lm", False),
+        ("megatron-core", False),
+        ("megatron-bridge", False),
+        ("primus", True),
+        ("torchtitan", True),
+    ],
+)
+def test_compressed_attention_has_tensor_parallelism_where_the_software_divides_it(
+    software, divided
+):
+    """Megatron-LM runs it at tp 1 alone, and so does what is built on it, but for one that has an
+    attention of its own.
+    """
+    options = DEEPSEEK_V4 | {"software": software}
+    sizes = {plan["tp"] for plan in ask_plan(**options).plans}
+    assert (sizes > {1}) == divided
+    if not divided:
+        says = f"{software} has no tensor parallelism for layers of kind csa and hca"
+        with pytest.raises(InputError, match=says) as error:
+            ask_plan(**options, tp=[2])
+        assert error.value.hint == "--tp 1, or --any"
+        assert {plan["tp"] for plan in ask_plan(**options, tp=[2], any_schedule=True).plans} == {2}
+
+
+def test_other_attention_is_divided_by_the_same_software():
+    found = ask_plan("llama3-8b", "dgx-h100", gpus=8, gbs=8, tp=[2], software="megatron-core")
+    assert {plan["tp"] for plan in found.plans} == {2}
 
 
 @pytest.mark.sampled(2)

@@ -166,7 +166,7 @@ def test_peaks_of_ranks_are_within_five_percent():
         ({"gpu": "TPU v5"}, "no GPU 'TPU v5' in the library"),
         ({"gpu": "GH200"}, "no GPU 'GH200' in the library"),
         ({"gpu": "A100 PCIe"}, "no GPU 'A100 PCIe' in the library"),
-        ({"precision": "FP32"}, "precision 'FP32' is not modelled"),
+        ({"precision": "FP32"}, "ppsim does not model precision 'FP32'"),
         ({"gpu": None}, "no GPU None in the library, which has 4090, a100, a100-40, a800, b200"),
         ({"schedule": "magic"}, "no schedule 'magic'"),
         ({"gpus": 63}, "does not divide 63 GPUs"),
@@ -335,7 +335,7 @@ def test_keys_that_nobody_reads_are_named(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("shape", "reason"),
     [
-        ({"experts": 8, "topk": 2}, "its architecture does not say expert_ffn"),
+        ({"experts": 8, "topk": 2}, "its architecture has no expert_ffn"),
         ({"gated": "yes"}, "gated 'yes' of the architecture is neither true nor false"),
         ({"kv_heads": 5}, "kv_heads"),
     ],

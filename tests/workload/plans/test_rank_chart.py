@@ -71,7 +71,7 @@ def test_any_text_is_read_or_refused(text):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("tensor 1", "tensor one", "line 6: not of a layout of ranks"),
+        ("tensor 1", "tensor one", "line 6: not part of a flowchart of ranks"),
         (
             'R1["rank 1<br/>tensor 1"]',
             'R1["rank 1<br/>tensor 0"]',
@@ -92,11 +92,11 @@ def test_any_text_is_read_or_refused(text):
             "rank 8<",
             "rank 8 lies at data replica 1, pipeline device 1, context 0, tensor 1",
         ),
-        ("end\n", "", "not of a layout of ranks"),
+        ("end\n", "", "not part of a flowchart of ranks"),
         (
             "    direction LR\n",
             "    direction LR\n" + '    subgraph a["b"]\n' * 3,
-            "not of a layout of ranks",
+            "not part of a flowchart of ranks",
         ),
         (
             "flowchart LR\n",

@@ -185,7 +185,7 @@ def test_what_no_order_can_have_is_refused():
         Parallel(tp=2, pp=2, dp=4, ep=4, rank_order=PP_FIRST)
     with pytest.raises(RefusedValue, match="rank_order"):
         Parallel(rank_order="pp-dp-tp")
-    with pytest.raises(InputError, match="takes cp = 1 with a pipeline") as refused:
+    with pytest.raises(InputError, match="requires cp = 1 with a pipeline") as refused:
         check_axes(LLAMA, 8, 16, 16, axes_of(PP_FIRST, cp=(2,), pp=(2,)))
     assert refused.value.hint == "leave out --cp, or leave out --pp, or leave out --rank-order"
     with pytest.raises(InputError) as refused:
@@ -197,7 +197,7 @@ def test_what_no_order_can_have_is_refused():
 
 def test_rows_state_their_order():
     assert stated({"rank_order": "tp-pp-dp"}) == {"rank_order": "tp-pp-dp"}
-    with pytest.raises(Exception, match="rank_order 'pp' is none of"):
+    with pytest.raises(Exception, match="rank_order 'pp' is not one of"):
         stated({"rank_order": "pp"})
 
 

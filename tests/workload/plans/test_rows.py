@@ -398,7 +398,7 @@ def test_clusters_and_gpus_of_files_keep_their_names(tmp_path):
         with pytest.raises(InputError, match="mine has no fp"):
             found.gpu.peak(precision)
     (tmp_path / "Here.toml").write_text(cluster.replace('gpu = "Mine.toml"\n', ""))
-    with pytest.raises(InputError, match="does not say which GPU"):
+    with pytest.raises(InputError, match="does not name its GPU"):
         read_machine(str(tmp_path / "Here.toml"))
     for line in ("bf16 = 0", "fp8 = -1", "memory_gib = 0"):
         key = line.split()[0]

@@ -13,7 +13,7 @@ from ppsim.questions.plans.space import SoftwareFeatures, SpaceOptions, make_axe
 from ppsim.schedules import find
 from ppsim.workload.hardware.hardware import read_gpu, read_machine
 from ppsim.workload.layout.layout import build_layout
-from ppsim.workload.model.model import read_model
+from ppsim.workload.model.model import MIXERS, read_model
 from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 from ppsim.workload.plans import software
 from ppsim.workload.plans.launcher import launch_text
@@ -45,6 +45,7 @@ def test_each_software_says_what_it_runs_and_where_that_is_from(name):
     assert {"tp-cp-ep-dp-pp"} <= set(software.numbers_ranks) <= set(RANK_ORDERS.values())
     assert all(find(schedule).name == schedule for schedule in software.runs)
     assert set(software.divides) <= {"tp", "cp", "ep", "pp"}
+    assert set(software.undivided or ()) <= set(MIXERS)
     said = read_software(name).techniques(H100, "bf16")
     assert said["zero"] in software.shards
     assert {
@@ -74,10 +75,10 @@ def test_a_release_has_what_came_before_it_and_the_newest_has_all():
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("torchtitan@9.9", "torchtitan 9.9 is taken as any: no rule tells them apart"),
+        ("torchtitan@9.9", "torchtitan 9.9 is taken as any: no rule tells releases apart"),
         (
             "megatron-bridge@99.1",
-            "megatron-bridge 99.1 is taken as 26.06, the newest release that the library knows",
+            "megatron-bridge 99.1 is taken as 26.06, the newest release in the library",
         ),
         ("megatron-bridge@26.06", ""),
         ("megatron-lm@2022", ""),  # a rule is of this version
@@ -366,7 +367,7 @@ def test_what_software_does_not_have_is_left_out_where_nobody_asks_for_it():
 def test_software_is_built_on_other_software_of_the_library(monkeypatch, on):
     mine = Software("mine", "here", ("mine",), on)
     monkeypatch.setattr(software, "softwares", lambda: {"mine": mine})
-    with pytest.raises(InputError, match=f"mine is built on '{on}', no other software"):
+    with pytest.raises(InputError, match=f"mine is built on '{on}', which is not other software"):
         _ = mine.runs
 
 

@@ -29,8 +29,8 @@ from ppsim.workload.plans.bounds import (
 )
 from ppsim.workload.plans.search import (
     Evaluate,
-    _leave_out,
     _limit,
+    _split_beaten,
     best_of,
     gpus_that_fit,
     make_row,
@@ -619,10 +619,10 @@ def test_candidates_are_left_out_where_a_plan_is_as_fast_and_holds_no_more():
         bound._replace(seconds=s, bytes_=b)
         for bound, s, b in zip(bounds, (1, 2, 3, 3, 4, 5), (9, 9, 2, 9, 1, 5), strict=True)
     ]
-    left, out = _leave_out(placed, ((3.0, 3.0), (5.0, 1.0)))
+    left, out = _split_beaten(placed, ((3.0, 3.0), (5.0, 1.0)))
     assert [(bound.seconds, bound.bytes_) for bound in left] == [(1, 9), (2, 9), (3, 2), (4, 1)]
     assert [(bound.seconds, bound.bytes_) for bound in out] == [(3, 9), (5, 5)]
-    assert _leave_out(placed, ()) == (placed, [])
+    assert _split_beaten(placed, ()) == (placed, [])
     candidate = bounds[0].candidate
     plain = Evaluate(task)(candidate)
     assert Evaluate(task, ((plain["step_s"] * 2, 0.0),))(candidate) == plain

@@ -1,4 +1,4 @@
-"""Numbers of tables: each file's ``COLUMNS``, found by a scan, add to all tables.
+"""Columns of tables: the ``COLUMNS`` of every file in this folder, found by a scan.
 
-A number that Metrics does not have is computed by its ``number_of``.
+``number_of`` computes a number that :class:`ppsim.engine.simple.metrics.Metrics` does not have.
 """

@@ -1,4 +1,4 @@
-"""Numbers of a run, and of a round where its schedule goes round without end."""
+"""Columns of a run, and of a round if its schedule goes round."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _ideal(metrics: Metrics, _: Shape) -> str:
 
 
 def _peaks(metrics: Metrics, shape: Shape, share: str = "") -> str:
-    """The device of the peak, and the peaks of all."""
+    """Return a text with the device of the peak, and the peaks of all devices."""
     peaks = metrics.peak_activations
     each = (
         " ".join(str(p) for p in peaks) if len(peaks) <= 16 else f"{peaks.min()} to {peaks.max()}"
@@ -35,14 +35,14 @@ def _peaks(metrics: Metrics, shape: Shape, share: str = "") -> str:
 
 
 def _peaks_in_both_units(metrics: Metrics, shape: Shape) -> str:
-    """The same, with the peak in 1/P shares of the model where a stage is not a whole one."""
+    """Return the text of :func:`_peaks`, also in 1/P shares of the model if a stage is less."""
     if is_share(shape):
         return _peaks(metrics, shape)
     return _peaks(metrics, shape, f", {format_number(peak_share(metrics, shape))} of a 1/P share")
 
 
 def _bound(metrics: Metrics, _: Shape) -> str:
-    """The proof that the bound gives, and the share of the makespan above it."""
+    """Return a text on the meaning of the bound, and the share of the makespan above it."""
     proved = "no order of these ops in this memory takes less"
     return (
         f"{proved}, {format_share(metrics.gap)} below"
@@ -52,12 +52,12 @@ def _bound(metrics: Metrics, _: Shape) -> str:
 
 
 def _round_number(name: str) -> Callable[[Metrics, Shape], float]:
-    """A number of the round, not a number where there is none."""
+    """Return a function that returns a number of the round, NaN without one."""
     return lambda metrics, _: getattr(metrics.round, name) if metrics.round else float("nan")
 
 
 def _period(metrics: Metrics, _: Shape) -> str:
-    """The reason for the period, and its bound where that is lower."""
+    """Return a text with the reason for the period, and its bound if that is lower."""
     found = metrics.round
     assert found is not None
     above = found.period - found.bound
@@ -68,7 +68,7 @@ def _period(metrics: Metrics, _: Shape) -> str:
 
 
 def _rate(metrics: Metrics, _: Shape) -> str:
-    """The unit of the rate, microbatches or tokens."""
+    """Return the unit of the rate: microbatches or tokens per unit of time."""
     return f"{metrics.round.counts if metrics.round else ''} per unit of time"
 
 

@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
     from ppsim.core.timeline import Timeline
 
-MOST_LABELS = 2_000  # ops with their microbatch's number
-ROW = 0.86  # of the height between two devices
+MOST_LABELS = 2_000  # ops up to which microbatches are numbered
+ROW = 0.86  # height of a row over the distance of two
 
 
 def draw_into(ax: Axes, timeline: Timeline, title: str = "", look: Look = PLAIN) -> None:
-    """Draw a timeline into axes ``ax``: a row per device from the top, the time across, in the unit
-    of the costs.
+    """Draw a timeline into axes ``ax``: a row per device from the top, time in the costs' unit.
 
-    Limits, ticks and labels are set and may be changed afterwards; the title may be empty. Of the
-    look, palette, window and the first device's number are used.
+    It sets limits, ticks and labels, which may be changed afterwards. Of ``look`` it uses the
+    palette, the window and the first device's number.
     """
     schedule = timeline.schedule
     # a pair's two ops side by side
@@ -38,12 +37,9 @@ def draw_into(ax: Axes, timeline: Timeline, title: str = "", look: Look = PLAIN)
     for colour in np.unique(colours).tolist():
         kind, level = divmod(colour, LEVELS)
         name, fill = "_" if level else Kind(kind).info.name, palette.colours[colour]
-        left, below, own = (
-            start[colours == colour],
-            low[colours == colour],
-            length[colours == colour],
-        )
-        path = rectangles(left, left + own, below, below + ROW)
+        selected = colours == colour
+        left, below, duration = start[selected], low[selected], length[selected]
+        path = rectangles(left, left + duration, below, below + ROW)
         add_path(ax, path, facecolor=fill, edgecolor="white", linewidth=0.3, label=name)
     first, last = look.window or (0.0, timeline.makespan)
     ax.set(

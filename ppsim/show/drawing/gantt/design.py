@@ -1,4 +1,4 @@
-"""The measures of a Gantt figure, which follow from its panels, its style and its width."""
+"""Sizes of a Gantt figure, computed from its panels, style and width."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from ppsim.show.drawing.memory_panel import names_width
 from ppsim.show.drawing.palette import Palette
 
 FONT, SMALL_FONT = 6.5, 6.0  # points
-WIDE = 5 * DOTS  # from here on a figure has the larger font
-HEAD = round(0.19 * DOTS)  # above a panel, for its title and facts
-BESIDE_NAMES = 5  # points between the devices' names and the rows, and left of the names
-LEAST_RIGHT = 0.06 * DOTS  # right of the time axis
-LEAST_CELL = 3  # dots a cell needs on average to be drawn one by one
-ARROW_GAP, ROW_GAP = 0.17, 0.06  # share of a row that stays empty above and below
-LEAST_SEGMENT = 3.0  # points of a typical segment, below which cells are drawn as one
+WIDE = 5 * DOTS  # width from which on a figure has the larger font
+HEAD = round(0.19 * DOTS)  # height of a panel's title and facts
+BESIDE_NAMES = 5  # points on either side of the devices' names, together
+LEAST_RIGHT = 0.06 * DOTS  # margin right of the time axis
+LEAST_CELL = 3  # mean width of cells in dots, below which they are drawn as a raster
+ARROW_GAP, ROW_GAP = 0.17, 0.06  # empty share of a row above and below its cells
+LEAST_SEGMENT = 3.0  # points of a typical segment, below which segments are not drawn
 LEAST_MESSAGE = 1.5  # points of a typical message, below which lanes are strips
-LINE_HEAD = round(0.1 * DOTS)  # above a line of a timeline that is drawn in several, for its time
-LINE_ROW = 0.115  # inches of a device's row in these at most
-MARKS = 1.35  # heights of the font above the rows for the names of phases and of a folded middle
-GAPS_FROM = 15  # dots of a row, below which rows touch
-BORDERED_SHARE = 0.25  # of the cells may be too narrow for borders before all lose them
+LINE_HEAD = round(0.1 * DOTS)  # height of the start time above a line of a wrapped timeline
+LINE_ROW = 0.115  # largest height of a device's row in such a line, in inches
+MARKS = 1.35  # height of names above the rows (phases, folded middle) over the font's size
+GAPS_FROM = 15  # height of a row in dots, below which rows touch
+BORDERED_SHARE = 0.25  # share of cells too narrow for borders, above which no cell has one
 
 HATCHING = "////////"  # the more signs, the closer the lines
 
@@ -54,8 +54,9 @@ def design_for(
     label_gap: float = 0.0,
     cap: float | None = None,
 ) -> Design:
-    """Return the measures for panels in a figure of ``width`` dots, with ``label_gap`` points
-    between names and rows.
+    """Return the sizes for panels in a figure of ``width`` dots.
+
+    ``label_gap`` is added in points between the devices' names and the rows.
     """
     look, narrow = panels[0].look, width < WIDE
     font = look.font_size or (SMALL_FONT if narrow else FONT)
@@ -63,8 +64,8 @@ def design_for(
     span = max(*(panel.view.length for panel in panels), look.until - begin) or 1.0
     left, across = _horizontal(panels, style, width, label_gap, font, span, cap)
     scale = across / POINT / span
-    devices, rows = max(panel.devices for panel in panels), sum(panel.devices for panel in panels)
-    # Narrower cells blend on the page; only a raster blends them in the right proportion.
+    rows = sum(panel.devices for panel in panels)
+    # Narrower cells would blend on the page; only a raster blends them in proportion.
     count = sum(len(panel.cells) for panel in panels)
     vector = count <= min(MOST_VECTOR_CELLS, rows * across / LEAST_CELL)
     bands = _bands(panels) if vector else ()
@@ -76,22 +77,13 @@ def design_for(
     inside = vector and not bands and _shows_inside(panels, scale)
     strips = 2 if inside else len(bands)
     rows = math.ceil(rows * (1 + BAND * strips))
-    row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=narrow)
-    if panels[0].wrapped:
-        row = min(row, round(LINE_ROW * DOTS))
-    if look.font_size:
-        row = max(row, min(round(font / LABEL_HEIGHT * POINT), int(TALLEST / rows * DOTS)))
+    row = _row_dots(panels, rows, font, labels=labels, arrows=arrows, narrow=narrow)
     band = round(BAND * row)
     marks = round(MARKS * font * POINT) if look.phases or look.fold else 0
     bands = bands if band >= LEAST_BAND else ()
     strips = 2 if inside else len(bands)
-    gap = (
-        ARROW_GAP
-        if arrows
-        else ROW_GAP
-        if (style == "screen" or bands) and row >= GAPS_FROM
-        else 0.0
-    )
+    row_gap = ROW_GAP if (style == "screen" or bands) and row >= GAPS_FROM else 0.0
+    gap = ARROW_GAP if arrows else row_gap
     lane = gap + band * strips / (row + band * strips)
     middle = (1 + gap - lane) / 2
     return Design(
@@ -118,8 +110,21 @@ def design_for(
     )
 
 
+def _row_dots(
+    panels: Sequence[Panel], rows: int, font: float, *, labels: bool, arrows: bool, narrow: bool
+) -> int:
+    """Return the height of a device's row in dots, without its lane; ``rows`` includes lanes."""
+    devices = max(panel.devices for panel in panels)
+    row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=narrow)
+    if panels[0].wrapped:
+        row = min(row, round(LINE_ROW * DOTS))
+    if panels[0].look.font_size:
+        row = max(row, min(round(font / LABEL_HEIGHT * POINT), int(TALLEST / rows * DOTS)))
+    return row
+
+
 def _head(panels: Sequence[Panel], style: str, font: float) -> int:
-    """Return the dots above a panel for its title and facts, or for the time of a line."""
+    """Return the dots above a panel: for its title and facts, or a line's start time."""
     if panels[0].wrapped:
         return LINE_HEAD
     titled = len(panels) > 1 or style == "screen" or panels[0].look.title
@@ -137,7 +142,8 @@ def _horizontal(
 ) -> tuple[int, int]:
     """Return the dots left of the rows, for the devices' names, and the dots across the rows.
 
-    That is half of the last tick's text, or what is beside curves of memory and strips of links.
+    Right of the rows there is room for half of the last tick's text, or for texts next to curves of
+    memory, strips of links and rows.
     """
     longest = f"Device {max(panel.devices for panel in panels) - 1 + panels[0].look.base}"
     sides = [link_margins(panel.links, font, panel.look.base) for panel in panels]
@@ -154,15 +160,13 @@ def _horizontal(
 
 
 def _typical_cell(panels: Sequence[Panel], scale: float) -> float:
-    """Return the cell width in points that decides on borders; a few narrow cells do not remove all
-    borders.
-    """
+    """Return the cell width in points that decides on borders: a quantile, not the least."""
     widths = np.concatenate([panel.cells.width for panel in panels])
     return float(np.quantile(widths, BORDERED_SHARE)) * scale if len(widths) else 0.0
 
 
 def _shows_inside(panels: Sequence[Panel], scale: float) -> bool:
-    """Return whether the segments of ops are known, few enough to draw, and wide enough to see."""
+    """Return True if segments of ops are known, few enough to draw, and wide enough to see."""
     cells = [cells for panel in panels for cells in panel.streams]
     if len(cells) < 2 * len(panels) or not 0 < sum(map(len, cells)) <= MOST_VECTOR_CELLS:
         return False
@@ -170,26 +174,21 @@ def _shows_inside(panels: Sequence[Panel], scale: float) -> bool:
 
 
 def _strips(panels: Sequence[Panel], bands: Sequence[int], scale: float) -> tuple[int, ...]:
-    """Return the bands with entries too short to see; both directions of messages count
-    together.
+    """Return the bands whose entries are too short to see.
+
+    Both directions of messages count together.
     """
     lanes = [panel.lane for panel in panels if panel.lane]
     found = []
     for band in bands:
-        own = [
-            lane.right[mask] - lane.left[mask]
-            for lane in lanes
-            for mask in [_same_band(lane.band, band)]
-        ]
-        if np.median(np.concatenate(own)) * scale < LEAST_MESSAGE:
+        lengths = [(lane.right - lane.left)[_same_band(lane.band, band)] for lane in lanes]
+        if np.median(np.concatenate(lengths)) * scale < LEAST_MESSAGE:
             found.append(band)
     return tuple(found)
 
 
 def _same_band(bands: NDArray[np.uint8], band: int) -> NDArray[np.bool_]:
-    """Return which entries belong to a band: collectives, or messages of any direction, shape
-    (entries,).
-    """
+    """Return which entries match a band: collectives, or messages in either direction."""
     return np.asarray((bands == COLLECTIVE) == (band == COLLECTIVE))
 
 
@@ -201,37 +200,37 @@ def _bands(panels: Sequence[Panel]) -> tuple[int, ...]:
 
 
 def _has_arrows(panels: Sequence[Panel]) -> bool:
-    """Return whether every panel with messages can draw them as arrows."""
-    talking = [panel for panel in panels if panel.timeline.schedule.crosses.any()]
-    return bool(talking) and all(panel.messages is not None for panel in talking)
+    """Return True if all panels that have messages can draw them as arrows."""
+    with_messages = [panel for panel in panels if panel.timeline.schedule.crosses.any()]
+    return bool(with_messages) and all(panel.messages is not None for panel in with_messages)
 
 
 @dataclass(frozen=True)
 class Design:
-    """The measures that all panels of a figure share."""
+    """Sizes that all panels of a figure share."""
 
     style: str  # screen or paper
     font: float  # size in points
-    left: int  # dots beside the rows, where the devices' names stand
+    left: int  # dots left of the rows, for the devices' names
     across: int  # dots from time 0 to ``span``
     span: float  # the longest makespan
-    row: int  # dots of a row
-    gap: float  # share of a row that stays empty, above and below
+    row: int  # height of a row in dots
+    gap: float  # empty share of a row above and below its cells
     head: int  # dots above a panel for its title and facts, 0 for none
     border: float  # line width around cells in points
     vector: bool  # whether cells are drawn one by one
     arrows: bool  # whether messages are drawn as arrows
-    # those of the lane below each row, downwards; none where no lane is drawn
+    # bands of the lane below each row, from the top; empty without a lane
     bands: tuple[int, ...]
-    # share of a row that the lane takes, with the empty part below it; ``gap`` where there is none
+    # share of a row for the lane, including the empty part below it; ``gap`` without a lane
     lane: float
     look: Look = PLAIN  # palette, labels and the user's other choices
-    marks: int = 0  # dots above the rows for the names of phases and of a folded middle, 0 for none
-    # the bands that show shares of time, as what is in them is too short to see
+    marks: int = 0  # dots above the rows for names of phases and of a folded middle
+    # bands that show shares of time, as their entries are too short to see
     strips: tuple[int, ...] = ()
-    # the user's, each with its time and its line above the rows
+    # the user's notes, each with its time and its line above the rows
     notes: tuple[tuple[Note, float, int], ...] = ()
-    inside: bool = False  # whether the segments of ops are drawn below each row's cells
+    inside: bool = False  # whether segments of ops are drawn below each row's cells
 
     @property
     def palette(self) -> Palette:

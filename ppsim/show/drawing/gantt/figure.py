@@ -1,14 +1,14 @@
 """Gantt charts: one or several timelines on one time axis, as a matplotlib figure.
 
-``paper`` looks like the figures of the pipeline papers, ``screen`` has a time axis. The height
-follows from the rows, so that cells keep their shape, and all is placed on whole dots of 1/300
-inch, so that a png is sharp and a figure is exactly as wide as the column of text it is for.
+Style ``paper`` looks like the figures of the pipeline papers; ``screen`` has a time axis. The
+height follows from the number of rows, so that cells keep their shape. Everything is placed on
+whole dots of 1/300 inch, so that a png is sharp and a figure has exactly the width asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.link_use import MOST_LINKS, link_use
@@ -54,12 +54,13 @@ if TYPE_CHECKING:
     from ppsim.engine.simple.segments import OpsInside
 
 STYLES = ("screen", "paper")
-LEAST_LINKS = 4  # strips of links in each of many panels
+LEAST_LINKS = 4  # strips of links in each panel if there are many panels
 NARROWEST, WIDEST = 1.5, 100.0  # inches
-BELOW_AXIS, BELOW_ARROW = 3.1, 1.8  # between the last row and the legend, in heights of the font
-ABOVE_HEAD, ABOVE_ROWS = 0.01, 0.05  # inches above the first panel
-NEXT_LINE = 0.72  # of the height of a title's first line
-LEGEND_MARGIN = 8  # points free beside the legend
+BELOW_AXIS, BELOW_ARROW = 3.1, 1.8  # distance of last row and legend over the font's size
+ABOVE_HEAD, ABOVE_ROWS = 0.01, 0.05  # inches above the first panel, with and without a title
+NEXT_LINE = 0.72  # height of a further line of the title over that of the first
+LEGEND_MARGIN = 8  # points free on either side of the legend, together
+TITLE_LARGER = 1.5  # points by which the title's font is larger than other texts'
 
 
 def plot(
@@ -82,19 +83,17 @@ def plot(
         titles: one per timeline; by default the schedules' names.
         style: ``screen`` or ``paper``.
         width: in inches; the height follows.
-        memory: one curve per timeline (:func:`ppsim.engine.memory.usage.curves`) to show below it.
-        cap: where to draw a line across the curves, in their unit.
-        executions: one per timeline, whose messages and collectives to show in a lane below each
+        memory: one curve per timeline (:func:`ppsim.engine.memory.usage.curves`), drawn below it.
+        cap: a memory cap to mark, in the unit of the curves.
+        executions: one per timeline, whose messages and collectives are drawn in a lane below each
             device.
         idles: one per timeline, to colour bubbles by their cause.
-        insides: one per timeline, the segments of its ops, to show below cells that are wide
-            enough.
-        look: palette, labels, window and what else a figure can show
-            (:class:`ppsim.show.drawing.look.Look`).
+        insides: one per timeline, the segments of its ops, drawn below cells that are wide enough.
+        look: palette, labels, window and other looks (:class:`ppsim.show.drawing.look.Look`).
 
     Raises:
-        InputError: timelines in different units, an unknown style, a width that no figure can have,
-            or a look that the timelines cannot have.
+        InputError: timelines in different units, an unknown style, a width out of range, or a look
+            that does not apply to the timelines.
     """
     timelines = (timelines,) if isinstance(timelines, Timeline) else tuple(timelines)
     units = sorted({timeline.unit for timeline in timelines})
@@ -138,9 +137,7 @@ def plot(
 
 
 def check_look(style: str, width: float) -> None:
-    """Refuse a look that no figure has (InputError: an unknown style, or a width that no figure can
-    have).
-    """
+    """Raise InputError for an unknown style or a width out of range."""
     if style not in STYLES:
         raise InputError(f"unknown figure style '{style}'", f"one of {' '.join(STYLES)}")
     if not NARROWEST <= width <= WIDEST:
@@ -150,112 +147,137 @@ def check_look(style: str, width: float) -> None:
         )
 
 
+@dataclass(frozen=True)
+class _Heights:
+    """Heights in dots of a panel's rows, strips of links and memory; 0 for a missing part."""
+
+    rows: int
+    links: int
+    memory: int
+
+
 def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) -> Figure:
+    """Return the panels as a figure ``width`` dots wide; ``cap`` is in the curves' unit."""
     load_matplotlib()
     from matplotlib.figure import Figure
 
-    most_held = max(
-        (highest_shown(panel.memory) for panel in panels if panel.memory is not None), default=0.0
-    )
+    curves = [panel.memory for panel in panels if panel.memory is not None]
+    largest = max(map(highest_shown, curves), default=0.0)
     design = design_for(panels, style, width, cap=cap)
     em = design.font * POINT
     legend = legend_lines(figure_legend(panels, design), width / POINT - LEGEND_MARGIN, design.font)
+    line = round(LEGEND_LINE * em)
     below = round((BELOW_AXIS if style == "screen" else BELOW_ARROW) * em)
-    notes = round(NOTE_LINE * em * max((line for *_, line in design.notes), default=0))
-    line, top = (
-        round(LEGEND_LINE * em),
-        notes + round((ABOVE_HEAD if design.head else ABOVE_ROWS) * DOTS),
-    )
-    look = design.look
-    above = look.title and (
-        len(panels) > 1 or not title_fits(look.title, _facts(panels, 0, style), design)
-    )
-    title_font = design.font + 1.5
-    whole = (
-        wrap_text(look.title, (width - design.left) / POINT - LEGEND_MARGIN, title_font)
-        if above
-        else []
-    )
-    top += bool(whole) * HEAD + round(NEXT_LINE * HEAD * max(0, len(whole) - 1))
-    devices = sum(panel.devices for panel in panels)
-    strips = [link_panel_height(panel.links, design.font) for panel in panels]
-    tallest = round(TALLEST * DOTS) - min(sum(strips), round(TALLEST * DOTS) // 4)
-    rows = [
-        min(panel.devices * design.row, max(1, tallest * panel.devices // devices))
-        for panel in panels
-    ]
     foot = below + line * len(legend)
-    below_rows = [
-        memory_height(panel.memory, design.row, _largest_curve(panel, style, most_held))
-        for panel in panels
-    ]
-    height = y = top + sum(rows) + sum(below_rows) + sum(strips) + design.head * len(panels) + foot
-    y -= top
+    notes = round(NOTE_LINE * em * max((line for *_, line in design.notes), default=0))
+    title = _title_lines(panels, style, width, design)
+    top = notes + round((ABOVE_HEAD if design.head else ABOVE_ROWS) * DOTS)
+    top += bool(title) * HEAD + round(NEXT_LINE * HEAD * max(0, len(title) - 1))
+    heights = _panel_heights(panels, style, design, largest)
+    height = top + sum(design.head + each.rows + each.links + each.memory for each in heights)
+    height += foot
     figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
-    for number, (panel, tall, strip, under) in enumerate(
-        zip(panels, rows, strips, below_rows, strict=True)
-    ):
-        y -= design.head + tall
-        axes = add_axes(figure, design, y, tall)
-        draw_gantt(axes, panel, design, tall)
+    y = height - top
+    for number, (panel, tall) in enumerate(zip(panels, heights, strict=True)):
+        y -= design.head + tall.rows
+        axes = add_axes(figure, design, y, tall.rows)
+        draw_gantt(axes, panel, design, tall.rows)
         if panel.wrapped:
-            draw_line_start(axes, panel.look.window, design, tall)
+            draw_line_start(axes, panel.look.window, design, tall.rows)
         elif design.head:
-            name = "" if above and len(panels) == 1 else panel.title
+            name = "" if title and len(panels) == 1 else panel.title
             marks = design.marks + notes * (number == 0)
-            draw_heading(axes, name, _facts(panels, number, style), panel.end, design, tall, marks)
-        draw_marks(axes, panel, design, tall)
+            facts = _facts(panels, number, style)
+            draw_heading(axes, name, facts, panel.end, design, tall.rows, marks)
+        draw_marks(axes, panel, design, tall.rows)
         if number == 0:
-            write_notes(axes, panel, design, tall)
-        common: dict[str, Any] = {"span": design.span, "font": design.font, "base": look.base}
-        if panel.links:
-            y -= strip
-            axes = add_axes(figure, design, y, strip - LINK_GAP)
-            use = replace(panel.links, curve=panel.view.cut_curve(panel.links.curve))
-            draw_links(axes, use, **common)
-        if panel.memory is not None:
-            y -= under
-            axes = add_axes(figure, design, y, under - MEMORY_GAP)
-            curve = panel.memory if panel.view.is_whole else panel.view.cut_curve(panel.memory)
-            draw_memory(axes, curve, cap=cap, top=most_held, ramp=look.colours.ramp, **common)
+            write_notes(axes, panel, design, tall.rows)
+        axes = _draw_below(figure, panel, design, tall, y, cap, largest) or axes
+        y -= tall.links + tall.memory
     if style == "screen":
-        draw_time_axis(
-            axes,
-            panels[0].timeline.unit,
-            design,
-            panels[0].view if not panels[0].view.is_whole else None,
-        )
+        view = panels[0].view
+        draw_time_axis(axes, panels[0].timeline.unit, design, None if view.is_whole else view)
     else:
         draw_time_arrow(axes, design)
     for number, entries in enumerate(legend):
         draw_legend_line(figure, entries, design, foot - below - line * (number + 0.5))
-    for number, text in enumerate(whole):
-        common = {"fontsize": title_font, "fontweight": "bold", "parse_math": False, "va": "center"}
-        figure.text(
-            design.left / width, 1 - (NEXT_LINE * number + 0.7) * HEAD / height, text, **common
-        )
+    for number, text in enumerate(title):
+        place = design.left / width, 1 - (NEXT_LINE * number + 0.7) * HEAD / height
+        look: dict[str, Any] = {"fontsize": design.font + TITLE_LARGER, "fontweight": "bold"}
+        figure.text(*place, text, parse_math=False, va="center", **look)
     return figure
 
 
-def _largest_curve(panel: Panel, style: str, most_held: float) -> float:
-    """Return the most that a paper's curves hold, in activations of a device's share of the model;
-    0 for a screen's.
+def _title_lines(panels: Sequence[Panel], style: str, width: int, design: Design) -> list[str]:
+    """Return the lines of the figure's title; empty if it is above a single panel's rows."""
+    title = design.look.title
+    if not title or (len(panels) == 1 and title_fits(title, _facts(panels, 0, style), design)):
+        return []
+    room = (width - design.left) / POINT - LEGEND_MARGIN
+    return wrap_text(title, room, design.font + TITLE_LARGER)
+
+
+def _panel_heights(
+    panels: Sequence[Panel], style: str, design: Design, largest: float
+) -> list[_Heights]:
+    """Return the heights of each panel's parts; ``largest`` is the largest value of memory."""
+    devices = sum(panel.devices for panel in panels)
+    strips = [link_panel_height(panel.links, design.font) for panel in panels]
+    limit = round(TALLEST * DOTS)
+    tallest = limit - min(sum(strips), limit // 4)
+    found = []
+    for panel, links in zip(panels, strips, strict=True):
+        rows = min(panel.devices * design.row, max(1, tallest * panel.devices // devices))
+        memory = memory_height(panel.memory, design.row, _largest_curve(panel, style, largest))
+        found.append(_Heights(rows, links, memory))
+    return found
+
+
+def _draw_below(
+    figure: Figure,
+    panel: Panel,
+    design: Design,
+    heights: _Heights,
+    y: int,
+    cap: float | None,
+    largest: float,
+) -> Axes | None:
+    """Draw links and memory below a panel's rows, which end ``y`` dots above the figure's bottom.
+
+    Return the lowest axes, None if the panel has neither.
     """
+    common: dict[str, Any] = {"span": design.span, "font": design.font, "base": design.look.base}
+    axes = None
+    y -= heights.links
+    if panel.links:
+        axes = add_axes(figure, design, y, heights.links - LINK_GAP)
+        use = replace(panel.links, curve=panel.view.cut_curve(panel.links.curve))
+        draw_links(axes, use, **common)
+    y -= heights.memory
+    if panel.memory is not None:
+        axes = add_axes(figure, design, y, heights.memory - MEMORY_GAP)
+        curve = panel.memory if panel.view.is_whole else panel.view.cut_curve(panel.memory)
+        draw_memory(axes, curve, cap=cap, top=largest, ramp=design.look.colours.ramp, **common)
+    return axes
+
+
+def _largest_curve(panel: Panel, style: str, largest: float) -> float:
+    """Return the peak of a paper's curves in activations of a device's share; 0 for a screen."""
+    if style != "paper":
+        return 0.0
     schedule = panel.timeline.schedule
-    shared = panel.memory is None or panel.memory.unit == SHARES
-    held = 1.0 if shared else schedule.n_devices / (schedule.n_stages * schedule.n_slices)
-    return most_held * held * (style == "paper")
+    if panel.memory is None or panel.memory.unit == SHARES:
+        return largest
+    return largest * (schedule.n_devices / (schedule.n_stages * schedule.n_slices))
 
 
 def _facts(panels: Sequence[Panel], number: int, style: str) -> tuple[str, ...]:
-    """Return the numbers above a panel; a single one of a paper has them in its caption."""
+    """Return the numbers above a panel; a paper's single panel has them in the caption."""
     return panels[number].facts if style == "screen" or len(panels) > 1 else ()
 
 
 def add_axes(figure: Figure, design: Design, below: int, tall: int) -> Axes:
-    """Return axes as wide as the time axis and ``tall`` dots high, ``below`` dots above the
-    figure's lower edge.
-    """
+    """Return axes as wide as the time axis and ``tall`` dots high, ``below`` dots above bottom."""
     wide, high = figure.get_size_inches() * DOTS
     axes = figure.add_axes((design.left / wide, below / high, design.across / wide, tall / high))
     axes.set_facecolor("none")

@@ -1,5 +1,4 @@
-"""Contents and places of a Gantt figure: cells, rows, labels, borders, messages and the raster of
-many cells.
+"""Layout of a Gantt figure: cells, rows, labels, borders, messages and the raster of many cells.
 
 Pure arithmetic over arrays, without a drawing library. Lengths on paper are in dots, ``DOTS`` to
 the inch, or in points, 72 to the inch; times are in the timeline's unit.
@@ -35,25 +34,24 @@ MOST_VECTOR_CELLS = 5_000
 MOST_MESSAGES = 200
 SMALLEST_LABEL = 4.5  # points
 LABEL_HEIGHT = 0.62  # largest font of a number over the row's height
-# Points free beside a number, both sides together: as a rule, and where it would not fit else, off
-# the borders.
+# Free points left and right of a number, together: usually, and if it does not fit otherwise.
 MARGINS = 1.2, 0.4
-# From a digit to the next, and what is free outside the first and the last, over the font's size:
-# of DejaVu Sans.
+# Width of a digit, and the blank part outside the first and last one, over the font's size, of
+# DejaVu Sans.
 DIGIT_WIDTH, DIGIT_MARGINS = 0.637, 0.097
 BORDER = 0.4  # points
-LEAST_BORDERED = 1.2  # points of a cell below which a border would swallow its colour
-# every so many cells are numbered
+LEAST_BORDERED = 1.2  # width of a cell in points, below which a border would hide its colour
+# distances between numbered microbatches
 STEPS = 1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 200, 256, 500, 512
-THIN_BORDER = 2.5  # points of a cell below which its border is a hairline
-FULL_BORDER = 4  # points of a cell from which its border is not thinned
-# inches of a row at most: elsewhere, in one column, with arrows
+THIN_BORDER = 2.5  # width of a cell in points, below which its border is a hairline
+FULL_BORDER = 4  # width of a cell in points, from which on its border is not thinned
+# largest height of a row in inches: usually, in a figure for one column of text, with arrows
 ROW, NARROW_ROW, ROW_OF_ARROWS = 0.17, 0.145, 0.24
-LABELLED_ROW, LEAST_ROW = 0.105, 0.06  # inches at least, with numbers and without
-PANEL = 1.8  # inches that the rows of a panel may take before they shrink
-TALLEST = 8.0  # inches of all rows of a figure
+LABELLED_ROW, LEAST_ROW = 0.105, 0.06  # least height of a row in inches, with numbers and without
+PANEL = 1.8  # height of a panel's rows in inches, above which they shrink
+TALLEST = 8.0  # height of all rows of a figure in inches
 BAND = 0.2  # height of a band of the lane below a device's row, in rows
-LEAST_BAND = 3  # dots, below which there is no lane
+LEAST_BAND = 3  # height of a band in dots, below which there is no lane
 COLOUR_COUNT = LEVELS * len(TIMED)
 
 Floats = NDArray[np.float64]
@@ -61,16 +59,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a timeline; the two ops of a pair take half of theirs each, zero-length ops
-    none.
-    """
+    """The cells of a timeline: half of a pair's time for each of its ops, none for zero time."""
 
     device: NDArray[np.int32]  # shape (cells,), the row
     left: Floats  # shape (cells,), where the colour begins
     right: Floats  # shape (cells,), where it ends
     # shape (cells,), where the border ends: beyond ``right`` in the first half of a pair
     end: Floats
-    # shape (cells,), whether a border begins here: not in the second half of a pair
+    # shape (cells,), whether the cell has a border; that of a pair belongs to its first half
     bordered: NDArray[np.bool_]
     kind: NDArray[np.uint8]  # shape (cells,)
     stage: NDArray[np.int32]  # shape (cells,)
@@ -79,7 +75,7 @@ class Cells:
     number: NDArray[np.int32]  # shape (cells,), the microbatch
     chunk: NDArray[np.int32]  # shape (cells,)
     op: NDArray[np.int64]  # shape (cells,), index into the queues; -1 for none
-    lit: NDArray[np.bool_]  # shape (cells,), whether it is in its full colour; else it is dimmed
+    lit: NDArray[np.bool_]  # shape (cells,), whether the cell is in full colour rather than dimmed
 
     @property
     def width(self) -> Floats:
@@ -91,9 +87,7 @@ class Cells:
 
 
 def colours_of(schedule: Schedule) -> NDArray[np.uint16]:
-    """Return each op's index into :attr:`Palette.colours`, shape (ops,): its kind's colour, tinted
-    by chunk.
-    """
+    """Return each op's index into :attr:`Palette.colours`, by kind and chunk, shape (ops,)."""
     last = int(schedule.placement.chunk.max())
     return np.asarray(
         LEVELS * schedule.kind.astype(np.uint16) + level_of(schedule.chunk, last), np.uint16
@@ -101,8 +95,9 @@ def colours_of(schedule: Schedule) -> NDArray[np.uint16]:
 
 
 def cells_of(timeline: Timeline, picked: NDArray[np.bool_] | None = None) -> Cells:
-    """Make the cells of all ops that take time; those not ``picked``, of shape (ops,), are
-    dimmed.
+    """Return the cells of all ops that take time; ops that are not ``picked`` are dimmed.
+
+    ``picked`` has shape (ops,).
     """
     schedule = timeline.schedule
     shown = np.flatnonzero(timeline.end > timeline.start)
@@ -128,7 +123,7 @@ def cells_of(timeline: Timeline, picked: NDArray[np.bool_] | None = None) -> Cel
 
 
 def join_cells(cells: Cells, more: Cells) -> Cells:
-    """Return both, one after the other."""
+    """Return the cells of both, in this order."""
     names = [each.name for each in fields(Cells)]
     return Cells(
         **{name: np.concatenate([getattr(cells, name), getattr(more, name)]) for name in names}
@@ -136,31 +131,22 @@ def join_cells(cells: Cells, more: Cells) -> Cells:
 
 
 def take_cells(cells: Cells, which: NDArray[np.bool_]) -> Cells:
-    """Return some of the cells."""
+    """Return the cells at which ``which``, of shape (cells,), is true."""
     return Cells(**{each.name: getattr(cells, each.name)[which] for each in fields(Cells)})
 
 
 def inside_cells(timeline: Timeline, inside: OpsInside, stream: int) -> Cells:
-    """Make a cell of each segment that ops run on a stream, in the colour of the kind of op that it
-    is of.
-    """
+    """Return a cell for each segment of ops on a stream, in the colour of the segment's kind."""
     parts = []
     for number, shape in enumerate(inside.shapes):
         op = np.flatnonzero((inside.shape_of_op == number) & (timeline.end > timeline.start))
-        own = [i for i, on in enumerate(shape.stream) if on == stream]
-        start, length = (
-            timeline.start[op][:, None],
-            (timeline.end - timeline.start)[op][:, None] / shape.makespan,
-        )
-        left, right = (start + length * np.array(times)[own] for times in (shape.start, shape.end))
-        parts.append(
-            (
-                np.repeat(op, len(own)),
-                left.ravel(),
-                right.ravel(),
-                np.tile(np.array(shape.kind)[own], len(op)),
-            )
-        )
+        segments = [i for i, each in enumerate(shape.stream) if each == stream]
+        start = timeline.start[op][:, None]
+        scale = (timeline.end - timeline.start)[op][:, None] / shape.makespan
+        left = start + scale * np.array(shape.start)[segments]
+        right = start + scale * np.array(shape.end)[segments]
+        kind = np.tile(np.array(shape.kind)[segments], len(op))
+        parts.append((np.repeat(op, len(segments)), left.ravel(), right.ravel(), kind))
     op, left, right, kind = (np.concatenate(column) for column in zip(*parts, strict=True))
     schedule, ones = timeline.schedule, np.ones(len(op), np.bool_)
     return Cells(
@@ -180,7 +166,7 @@ def inside_cells(timeline: Timeline, inside: OpsInside, stream: int) -> Cells:
 
 
 def idle_cells(idle: Idle) -> Cells:
-    """Make a cell of each segment of idle time, in the colour of its cause."""
+    """Return a cell for each segment of idle time, in the colour of its cause."""
     none = np.zeros(len(idle.device), np.int32)
     return Cells(
         device=idle.device.astype(np.int32),
@@ -199,10 +185,10 @@ def idle_cells(idle: Idle) -> Cells:
 
 
 def label_texts(cells: Cells, labels: str, base: int) -> list[str]:
-    """Return the text of each cell, shape (cells,), counted from ``base``: see
-    :class:`ppsim.show.drawing.look.Look`.
+    """Return the text of each cell, shape (cells,), with numbers counted from ``base``.
 
-    An op that runs once a step, as the optimizer does, has no microbatch to number.
+    ``labels`` is as in :class:`ppsim.show.drawing.look.Look`. An op that runs once a step, such as
+    the optimizer, has no microbatch to number.
     """
     texts = _texts_of_all(cells, labels, base)
     for cell in np.flatnonzero(np.isin(cells.kind, ONCE_A_STEP)).tolist():
@@ -211,7 +197,7 @@ def label_texts(cells: Cells, labels: str, base: int) -> list[str]:
 
 
 def _texts_of_all(cells: Cells, labels: str, base: int) -> list[str]:
-    """Return the texts of all cells, as if each were of a microbatch."""
+    """Return the texts of all cells, as if each op had a microbatch."""
     numbers = (cells.number + base).tolist()
     if labels == "op":
         letters = [Kind(kind).name for kind in cells.kind]
@@ -234,15 +220,15 @@ def _texts_of_all(cells: Cells, labels: str, base: int) -> list[str]:
 
 
 def label_width(digits: int) -> float:
-    """Return an upper bound on the width of a number's ink, over the font's size."""
+    """Return an upper bound on the width of a number, over the font's size."""
     return DIGIT_WIDTH * digits - DIGIT_MARGINS
 
 
 def label_size(cell: float, row: float, digits: int, largest: float) -> float:
-    """Return the font size in points of a number in a cell, by its digits and the cell's points; 0
-    if too small to read.
+    """Return the font size in points for a number of ``digits`` in a cell; 0 if it is illegible.
 
-    What has no room for its number with a margin has it with next to none.
+    ``cell`` and ``row`` are the cell's width and height in points. A number that does not fit with
+    the usual margin has a smaller one.
     """
     sizes = (
         min(largest, LABEL_HEIGHT * row, (cell - margin) / label_width(digits))
@@ -254,11 +240,11 @@ def label_size(cell: float, row: float, digits: int, largest: float) -> float:
 def choose_labels(
     cells: Cells, scale: float, row: float, largest: float, digits: int = 0
 ) -> tuple[float, NDArray[np.bool_]]:
-    """Choose the font size of a panel's numbers and the cells that show theirs: of a kind and
-    stage, all or none.
+    """Return the font size of a panel's numbers, and the cells that show theirs.
 
-    ``scale`` is points per unit of time, ``row`` a row's height in points; ``largest`` is the
-    figure's font size, ``digits`` the longest label's characters (the largest microbatch's).
+    Of each kind and stage either all cells show their number, or none. ``scale`` is points per unit
+    of time, ``row`` a row's height in points, ``largest`` the figure's font size, and ``digits``
+    the length of the longest label (by default the largest microbatch's).
     """
     if not len(cells):
         return 0.0, np.zeros(0, np.bool_)
@@ -273,11 +259,10 @@ def choose_labels(
 def place_labels(
     cells: Cells, texts: Sequence[str], scale: float, row: float, largest: float
 ) -> tuple[float, NDArray[np.bool_]]:
-    """Choose the font size of sparse texts and the cells that show theirs: from the left, those
-    that meet no other.
+    """Return the font size of sparse texts, and the cells that show theirs.
 
-    A text may reach over its neighbours by half its cell on either side. Arguments as
-    :func:`choose_labels`.
+    From the left, a text is shown if it does not overlap the text before. It may extend over
+    neighbouring cells by half its cell on either side. Arguments are as in :func:`choose_labels`.
     """
     size = max(SMALLEST_LABEL, min(largest, LABEL_HEIGHT * row))
     wide = np.array([label_width(len(text)) if text else 0.0 for text in texts])
@@ -297,11 +282,10 @@ def place_labels(
 def thin_labels(
     cells: Cells, texts: Sequence[str], scale: float
 ) -> tuple[float, NDArray[np.bool_]]:
-    """Choose sparse texts in the smallest font: of each colour every n-th number that has room.
+    """Return the smallest font size, and the cells that show texts in it: of a colour every n-th.
 
-    A text has room on its own cell and on neighbours of the same colour, so that it crosses no edge
-    of colours. Of ``STEPS`` the first n counts for which no two texts of a colour meet. Arguments
-    as :func:`choose_labels`.
+    A text may extend over neighbouring cells of the same colour. For each colour, n is the first of
+    ``STEPS`` at which no two texts overlap. Arguments are as in :func:`choose_labels`.
     """
     size, order = SMALLEST_LABEL, np.lexsort((cells.left, cells.device))
     half = np.array([size * label_width(len(text)) / 2 + MARGINS[1] / 2 for text in texts])[order]
@@ -327,19 +311,18 @@ def thin_labels(
 
 
 def border_width(width: float) -> float:
-    """Line width in points around cells ``width`` points wide."""
+    """Return the width in points of the border of cells ``width`` points wide."""
     if width < LEAST_BORDERED:
         return 0.0
     return BORDER if width >= FULL_BORDER else BORDER / 2 if width >= THIN_BORDER else BORDER / 4
 
 
 def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: bool) -> int:
-    """Return the height in dots of a device's row, or of several devices' if they outnumber the
-    dots.
+    """Return the height of a device's row in dots, at least 1.
 
-    ``devices`` are the largest panel's, ``rows`` those of all together, which share ``TALLEST``
-    inches at most. ``labels`` in cells and ``arrows`` between rows need a height too; ``narrow`` is
-    a figure for one column of text.
+    ``devices`` is the number in the largest panel, ``rows`` that of all panels, which share at most
+    ``TALLEST`` inches. ``labels`` in cells and ``arrows`` between rows require a least height;
+    ``narrow`` is a figure for one column of text.
     """
     tallest = ROW_OF_ARROWS if arrows else NARROW_ROW if narrow else ROW
     least = ROW_OF_ARROWS if arrows else LABELLED_ROW if labels else LEAST_ROW
@@ -349,7 +332,7 @@ def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: b
 
 @dataclass(frozen=True)
 class Messages:
-    """P2P messages: shape (messages,) each, by device and time."""
+    """P2P messages as columns of shape (messages,)."""
 
     sender: NDArray[np.int32]
     receiver: NDArray[np.int32]
@@ -358,12 +341,11 @@ class Messages:
 
 
 def messages_of(timeline: Timeline) -> Messages | None:
-    """Return the departure and arrival of each message; None if there are too many to draw, or none
-    takes time.
+    """Return the departure and arrival of each message; None if too many, or if none takes time.
 
-    A timeline knows an arrival where it set the start of an op. Other messages on the same link
-    take as long, but arrive no later than the op that needs them starts; a link that never set a
-    start counts as the slowest known.
+    A timeline gives the arrival of a message that an op waited for. Other messages on the same link
+    are assumed to take as long, but to arrive before the op that needs them starts. A link for
+    whose messages no op waited is assumed as slow as the slowest link known.
     """
     schedule = timeline.schedule
     op = np.flatnonzero(schedule.crosses)
@@ -392,13 +374,12 @@ def raster(
     columns: int,
     palette: Palette = DEFAULT,
 ) -> NDArray[np.uint8]:
-    """Return an image with the mean colour under each pixel, shape (rows, columns, 3), for cells
-    too many to draw.
+    """Return an image of the mean colour in each pixel, shape (rows, columns, 3).
 
-    Each cell adds its colour where it begins and takes it away where it ends, shared between two
-    pixels; the running sum along a row is the exact mean over every pixel, at a cost that does not
-    depend on the width of the cells. Where ``devices`` exceed ``rows``, a row is the mean of
-    several. The grey of bubbles ends at ``makespan``, the columns at ``span``.
+    Each cell adds its colour at its start and subtracts it at its end, divided between two pixels.
+    The running sum along a row is then the exact mean in every pixel, at a cost that does not
+    depend on the cells' width. If there are more ``devices`` than ``rows``, a row is the mean of
+    several. Bubbles end at ``makespan``, the image at ``span``.
     """
     fills = zip(palette.colours, palette.lines, strict=True)
     flat = [blend(line, fill, HATCHED_SHARE) if line else fill for fill, line in fills]

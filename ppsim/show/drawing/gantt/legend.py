@@ -1,4 +1,4 @@
-"""The legend of a Gantt figure: only kinds that occur, on as few lines as the width allows."""
+"""The legend of a Gantt figure, on as few lines as its width allows."""
 
 from __future__ import annotations
 
@@ -22,17 +22,15 @@ from ppsim.show.drawing.palette import COMM_ARROW
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# In heights of the font: a box's width and height, the low box's height, where its name begins, and
-# what lies between an entry and the next; and from one line to the next.
+# In units of the font's size: a box's width and height, a low box's height, the start of the name,
+# the space between entries; and the distance between lines.
 BOX, BOX_HEIGHT, LOW_BOX_HEIGHT, NAME_AT, APART = 1.1, 0.75, 0.35, 1.5, 1.4
 LEGEND_LINE = 1.7
 LEAST_SEEN = 2  # dots, below which cells blend in print
 
 
 def figure_legend(panels: Sequence[Panel], design: Design) -> list[Entry]:
-    """Return legend entries for the contents of the panels, in order, and a remark on blended
-    cells.
-    """
+    """Return the legend's entries in order, with remarks on cells' texts and on narrow cells."""
     causes = {name for panel in panels if panel.idle for name in panel.idle.by_cause}
     entries = legend_entries(
         [panel.timeline for panel in panels], design.bands, causes, design.palette
@@ -73,9 +71,7 @@ def _texts_shown(panels: Sequence[Panel], design: Design) -> Iterator[list[str]]
 
 
 def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[list[Entry]]:
-    """Return the entries on as few lines of ``room`` points as possible, about equally many on
-    each.
-    """
+    """Return the entries on as few lines of ``room`` points as possible, about as many on each."""
     for count in range(1, len(entries) + 1):
         ends = [-(-len(entries) * line // count) for line in range(count + 1)]
         lines = [list(entries[first:last]) for first, last in pairwise(ends)]
@@ -85,9 +81,7 @@ def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[lis
 
 
 def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y: float) -> None:
-    """Draw one line of the legend, centred under the rows, ``y`` dots above the figure's lower
-    edge.
-    """
+    """Draw one line of the legend, centred below the rows, ``y`` dots above the figure's bottom."""
     from matplotlib.patches import Rectangle
     from matplotlib.transforms import Affine2D
 
@@ -126,9 +120,7 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
 
 
 def _box_width(entry: Entry, font: float) -> float:
-    """Return the width of an entry's box in points; each colour has at least half of the usual
-    width.
-    """
+    """Return the width of an entry's box in points, at least half a usual box per colour."""
     return BOX * font * max(1.0, len(entry.colours) / 2) * bool(entry.colours)
 
 

@@ -11,7 +11,13 @@ from ppsim.base.text import one_line
 from ppsim.core.ops import BACKWARDS, Kind, mask
 from ppsim.show.drawing.canvas import POINT
 from ppsim.show.drawing.gantt.design import Design
-from ppsim.show.drawing.gantt.notes import BESIDE, NOTE_LINE, NOTE_PAD, NOTE_REACH, row_notes
+from ppsim.show.drawing.gantt.notes import (
+    NOTE_LINE,
+    NOTE_PAD,
+    NOTE_REACH,
+    ROW_NOTE_GAP,
+    row_notes,
+)
 from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.letters import text_width
 from ppsim.show.drawing.look import CRITICAL
@@ -22,11 +28,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PHASES = ("warm-up", "steady", "cool-down")
-INK = "#444444"  # which has a twin on dark pages
+INK = "#444444"  # replaced by a light grey on dark pages
 
 
 def draw_marks(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """Draw the marks of one panel, above its cells and next to its rows, in ``tall`` dots."""
+    """Draw the marks above and next to the rows of a panel, which is ``tall`` dots high."""
     look = design.look
     if look.highlight and design.vector:
         _outline(axes, panel, design)
@@ -39,9 +45,7 @@ def draw_marks(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
 
 
 def write_notes(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """Write the notes where they were placed; a line leads from one above the rows to its time and
-    device.
-    """
+    """Write the notes at their positions; one above the rows has a line to its time and device."""
     box = {
         "boxstyle": f"round,pad={NOTE_PAD}",
         "facecolor": "white",
@@ -103,7 +107,8 @@ def _write_rows(axes: Axes, panel: Panel, design: Design) -> None:
     for device, note in enumerate(row_notes(panel)):
         place = (1, device + (1 + design.gap - design.lane) / 2)
         frame = axes.get_yaxis_transform()
-        axes.annotate(note, place, (BESIDE, 0), xycoords=frame, textcoords="offset points", **style)
+        to = (ROW_NOTE_GAP, 0)
+        axes.annotate(note, place, to, xycoords=frame, textcoords="offset points", **style)
 
 
 def _outline(axes: Axes, panel: Panel, design: Design) -> None:
@@ -118,7 +123,7 @@ def _outline(axes: Axes, panel: Panel, design: Design) -> None:
 
 
 def phase_times(panel: Panel) -> NDArray[np.float64]:
-    """Shape (devices, 2): when each device's first backward starts and its last forward ends."""
+    """Return start of the first backward and end of the last forward, shape (devices, 2)."""
     timeline = panel.timeline
     kind, device = timeline.schedule.kind, timeline.schedule.device
     times = np.full((panel.devices, 2), [timeline.makespan, 0.0])
@@ -129,11 +134,9 @@ def phase_times(panel: Panel) -> NDArray[np.float64]:
 
 
 def _draw_phases(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """Draw a line across each row at the start and end of its steady phase, and the names above the
-    first row.
-    """
+    """Draw a line at start and end of each row's steady phase, and names above the first row."""
     times = phase_times(panel)
-    # where no forward follows a backward there is no steady phase
+    # a device on which no forward follows a backward has no steady phase
     steady = times[:, 1] > times[:, 0]
     places = panel.view.place(times.ravel()).reshape(times.shape)
     rows = np.arange(panel.devices)
@@ -153,15 +156,13 @@ def _draw_phases(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
     folded = bool(panel.view.period)
     for name, left, right in zip(PHASES, cuts, cuts[1:], strict=False):
         if name == PHASES[1] and folded:
-            continue  # said above the part that repeats
+            continue  # _draw_fold writes this name
         if text_width(name, design.font - 0.5) <= (right - left) * design.scale:
             _write_above(axes, name, (left + right) / 2, design, tall)
 
 
 def _draw_fold(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """Draw a bracket above the period that is drawn once, with its repetitions, and dots in place
-    of the others.
-    """
+    """Draw a line with the number of repetitions above the period, and dots for the folded part."""
     left, right = panel.view.period
     y = 1 + 0.12 * design.marks / tall
     line: dict[str, Any] = {

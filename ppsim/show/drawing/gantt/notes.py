@@ -1,4 +1,4 @@
-"""Places of the user's notes on a Gantt chart, and the numbers next to its rows."""
+"""Positions of the user's notes on a Gantt chart, and the numbers next to its rows."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.letters import text_width
 from ppsim.show.drawing.look import Note
 
-BESIDE = 4.0  # points between the rows and their notes
-# Of a note in heights of the font: free beside its text, its box's height, and from one line of
-# notes to the next.
+ROW_NOTE_GAP = 4.0  # points between the rows and their notes
+# In units of the font's size: a note's padding, the height of its box, and the distance between
+# lines of notes.
 NOTE_PAD, NOTE_HIGH, NOTE_LINE = 0.15, 1.3, 1.75
-NOTE_REACH = 0.12  # of a row that the line to a note's time and device ends below the row's edge
+NOTE_REACH = 0.12  # share of a row by which a note's line ends below the row's upper edge
 
 
 def place_notes(
     panel: Panel, font: float, scale: float, span: float, row: float, middle: float = 0.5
 ) -> Iterator[tuple[Note, float, int]]:
-    """Yield the user's notes, each with the time of its middle and its line above the rows, 0 for
-    its own row.
+    """Yield the user's notes, each with the time of its middle and its line above the rows.
 
-    A note stays in its row where it covers no cell. ``scale`` is points per unit of time, ``row`` a
-    row's height in points, ``middle`` that of its cells as a share. Raises InputError where the
-    chart has no such time or device.
+    Line 0 is the note's device's row, where a note stays if it covers no cell. ``scale`` is points
+    per unit of time, ``row`` a row's height in points, and ``middle`` the height of its cells'
+    middle as a share of the row.
+
+    Raises:
+        InputError: the chart has no such time or device.
     """
-    filled: list[float] = []  # up to where each line above the rows is
+    filled: list[float] = []  # the time at which each line above the rows is free again
     for note in sorted(panel.look.notes, key=lambda each: each.time):
         time, device = panel.place_note(note)
         half, tall = (
@@ -36,8 +38,9 @@ def place_notes(
             NOTE_HIGH / 2 * font / row,
         )
         time, y, cells = max(half, min(time, span - half)), device + middle, panel.cells
-        beside = (cells.right <= time - half) | (cells.left >= time + half)
-        if (beside | (cells.device + 1 <= y - tall) | (cells.device >= y + tall)).all():
+        before_or_after = (cells.right <= time - half) | (cells.left >= time + half)
+        above_or_below = (cells.device + 1 <= y - tall) | (cells.device >= y + tall)
+        if (before_or_after | above_or_below).all():
             yield note, time, 0
             continue
         line = next((n for n, end in enumerate(filled) if end < time - half), len(filled))
@@ -46,8 +49,9 @@ def place_notes(
 
 
 def row_notes(panel: Panel) -> list[str]:
-    """Return the text next to each device's row: idle share, and peak in the memory's unit or in
-    activations.
+    """Return the text next to each device's row: idle share, and peak.
+
+    The peak is in the unit of the panel's memory, or in activations.
     """
     metrics = measure(panel.timeline)
     idle = metrics.idle / (metrics.makespan or 1.0)
@@ -61,4 +65,4 @@ def row_notes(panel: Panel) -> list[str]:
 
 def row_notes_width(panel: Panel, font: float) -> float:
     """Return the width in points of the numbers next to the rows."""
-    return BESIDE + max(text_width(note, font - 0.5) for note in row_notes(panel))
+    return ROW_NOTE_GAP + max(text_width(note, font - 0.5) for note in row_notes(panel))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ppsim.core.execution import Execution
 
 
-ENDS = "left", "right", "end"  # columns of cells that are times
+ENDS = "left", "right", "end"  # columns of cells that contain times
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Panel:
     look: Look = PLAIN
     links: LinkUse | None = None
     inside: OpsInside | None = None
-    thin: bool = False  # whether every n-th cell has its number where not all have room
-    wrapped: bool = False  # whether it is one line of a timeline that is drawn in several
+    thin: bool = False  # whether every n-th cell is numbered if not all have room
+    wrapped: bool = False  # whether this is one of several lines of a timeline
 
     @property
     def devices(self) -> int:
-        """P."""
+        """The number of devices."""
         return self.timeline.schedule.n_devices
 
     @cached_property
@@ -96,9 +96,7 @@ class Panel:
 
     @property
     def _cut_cells(self) -> NDArray[np.bool_]:
-        """Shape (cells,), whether a window or a fold cuts the cell, which then has no room for its
-        text.
-        """
+        """Shape (cells,), whether a window or a fold cuts the cell; cut cells have no text."""
         row, op = compute_row(self.timeline), self.cells.op
         schedule = row.schedule
         whole = (row.end - row.start)[op] / np.where(schedule.pair[op] >= 0, 2, 1)
@@ -107,10 +105,10 @@ class Panel:
     def choose_texts(
         self, scale: float, row: float, largest: float
     ) -> tuple[float, NDArray[np.bool_], list[str]]:
-        """Choose the font size of the cells' texts, the cells that show theirs, and the texts.
+        """Return the font size of the cells' texts, the cells that show theirs, and the texts.
 
-        Chunks are left out of the texts where they would leave some cells no room for their
-        numbers; of a ``thin`` panel some of the numbers.
+        Texts omit chunks if some cells would otherwise have no room for their microbatch. A
+        ``thin`` panel leaves out some of the numbers.
         """
         lit, shown = self.cells.lit & ~self._cut_cells, np.zeros(len(self.cells), np.bool_)
         if self.look.every:
@@ -135,20 +133,18 @@ class Panel:
 
     @property
     def whole_cells(self) -> int:
-        """The number of its cells that are lit and that no window cuts."""
+        """The number of cells that are in full colour and not cut by a window."""
         return int((self.cells.lit & ~self._cut_cells).sum())
 
     def numbered(self, scale: float, row: float, largest: float) -> float:
-        """Return the share of its whole cells that show their text; arguments as
+        """Return the share of whole cells that show their text; arguments as
         :meth:`choose_texts`.
         """
         lit = self.cells.lit & ~self._cut_cells
         return float(self.choose_texts(scale, row, largest)[1][lit].mean()) if lit.any() else 1.0
 
     def place_note(self, note: Note) -> tuple[float, int]:
-        """Find a note's time and row in the picture (InputError: the chart has no such device or
-        time).
-        """
+        """Return a note's time and row in the picture (InputError: no such device or time)."""
         place = float(self.view.place(np.array([note.time]))[0])
         device = note.device - self.look.base
         first, last = self.look.window or (0.0, self.timeline.makespan)
@@ -183,7 +179,7 @@ class Panel:
 
     @cached_property
     def lane_lit(self) -> NDArray[np.bool_]:
-        """Shape (entries of the lane,), whether each is in its full colour."""
+        """Shape (entries of the lane,), whether each is in full colour."""
         count, highlight = len(self.lane or ()), self.look.highlight
         if highlight is None or self.lane is None:
             return np.ones(count, np.bool_)
@@ -193,15 +189,14 @@ class Panel:
 
     @cached_property
     def facts(self) -> tuple[str, ...]:
-        """The numbers above the panel; the first is the first to be left out.
+        """The numbers above the panel, those that can be left out first at the start.
 
-        The peak counts microbatches on all of a device's stages, or is in the memory's unit where
-        that is shown.
+        The peak is in microbatches on all of a device's stages, or in the unit of the memory below.
         """
         timeline, metrics = self.timeline, measure(self.timeline)
         unit = "" if is_symbol(timeline.unit) else f" {shorten(timeline.unit, LONGEST_UNIT)}"
         peak = format_number(peak_share(metrics, shape_of(timeline.schedule)))
-        if self.memory is not None:  # the highest that the curve below shows, in its unit
+        if self.memory is not None:  # the largest value of the curve below, in its unit
             peak = format_held(float(self.memory.peak.max()), self.memory.unit)
         return (
             f"{timeline.schedule.n_devices} devices",

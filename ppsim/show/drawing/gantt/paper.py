@@ -1,5 +1,6 @@
-"""Figures for papers: readable numbers, a folded middle or several lines if few are, and a note
-with better options.
+"""Figures for papers: legible numbers, if needed by folding the middle or by wrapping into lines.
+
+A note names options that show more.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from ppsim.show.drawing.gantt.design import design_for
 from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.view import find_repetition
 
-WIDTHS = 3.3, 6.75, 9.0, 12.0, 16.0  # inches that are tried: a column, a page, and more
-ENOUGH = 0.25  # share of numbered cells, below which a middle that repeats is folded
-LINES = 2, 3  # in which a timeline is drawn that has too few numbers in one
-MOST_ROWS = 24  # of all lines together
-LEGIBLE = 0.4  # share of numbered cells, below which a timeline is drawn in lines
-MORE = 0.2  # of the cells that a wider figure must number beyond, to be worth a word
+WIDTHS = 3.3, 6.75, 9.0, 12.0, 16.0  # widths in inches to suggest: a column, a page, and more
+ENOUGH = 0.25  # share of numbered cells, below which a repeating middle is folded
+LINES = 2, 3  # numbers of lines into which a timeline may be wrapped
+MOST_ROWS = 24  # rows of all lines together
+LEGIBLE = 0.4  # share of numbered cells, below which a timeline is wrapped into lines
+MORE = 0.2  # share of cells that a wider figure must number in addition to be suggested
 
 
 def fit_for_paper(panels: Sequence[Panel], width: int) -> list[Panel]:
-    """Return panels with readable numbers in a figure of ``width`` dots: thinned, folded, in lines,
-    or with a note.
+    """Return panels with legible numbers for a figure of ``width`` dots.
+
+    Numbers are thinned out, the middle is folded, or the timeline is wrapped into lines; a note on
+    standard error explains it.
     """
     look = panels[0].look
     if look.labels != "auto":
@@ -66,8 +69,9 @@ def fit_for_paper(panels: Sequence[Panel], width: int) -> list[Panel]:
 
 
 def _wider(panels: Sequence[Panel], width: int, share: float) -> list[str]:
-    """Return the option for the least width that numbers many more cells than ``share``; none where
-    no width does.
+    """Return the option for the least width that numbers many more cells than ``share``.
+
+    Empty if no width does.
     """
     enough = min(1.0, share + MORE)
     found = (
@@ -79,16 +83,16 @@ def _wider(panels: Sequence[Panel], width: int, share: float) -> list[str]:
 
 
 def _lines(panels: Sequence[Panel], width: int) -> list[Panel] | None:
-    """Return the panel in the fewest lines in which most cells have their number, or in the most;
-    None where it must be in one.
+    """Return the panel wrapped into the fewest lines with legible numbers, or into most lines.
 
-    Lines are equally long, a multiple of the shortest cell, which cuts few.
+    None if it has to stay in one line. All lines are equally long, a multiple of the shortest cell,
+    so that few cells are cut.
     """
     panel, look = panels[0], panels[0].look
-    beside = panel.memory is not None or panel.lane is not None or panel.inside is not None
+    extras = panel.memory is not None or panel.lane is not None or panel.inside is not None
     fixed = look.window or look.fold or look.until or look.notes or look.phases or look.title
     counts = [count for count in LINES if count * panel.devices <= MOST_ROWS]
-    if len(panels) > 1 or beside or fixed or look.per_device or not counts:
+    if len(panels) > 1 or extras or fixed or look.per_device or not counts:
         return None
     step, end = float(panel.cells.width.min(initial=np.inf)), panel.timeline.makespan
     found: list[Panel] = []

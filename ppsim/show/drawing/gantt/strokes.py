@@ -1,9 +1,8 @@
 """The strokes of a Gantt figure: cells, numbers, arrows, headings and the time axis.
 
-Each function adds one thing to a matplotlib figure whose measures :class:`Design` holds. Never an
-artist per op, except for numbers that are large enough to read and arrows that are few enough to
-follow. Shapes are added as artists: what is added as a patch is measured for the limits of the
-axes, which are set.
+Each function adds one thing to a matplotlib figure, placed by a :class:`Design`. Cells share one
+path per colour; only legible numbers and a few arrows are artists of their own. Shapes are added as
+artists rather than patches, as matplotlib would measure patches to set limits that are set already.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ if TYPE_CHECKING:
 
 
 LANE_EDGE = 0.25  # points
-HAIRLINE = 0.3  # points, around what all devices run together
-STRIP_DOTS = 24  # of a column of a strip of messages
-LEAST_SHARE = 0.2  # of a message's colour in a column where one is under way at all
+HAIRLINE = 0.3  # points, around ops that all devices run together
+STRIP_DOTS = 24  # width of a column of a strip of messages, in dots
+LEAST_SHARE = 0.2  # least share of a message's colour in a column that has a message
 BUBBLE_HATCHING = "////"
-LANE_HATCHING = "//////"  # of gradients that are reduced, where parameters are plain
+LANE_HATCHING = "//////"  # of reduced gradients; gathered parameters are plain
 
 
 def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
@@ -120,9 +119,7 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
 def fill_track(
     axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any], palette: Palette = DEFAULT
 ) -> None:
-    """Draw the grey of the bubbles below the cells, from time 0: one row per entry of ``top`` and
-    ``bottom``.
-    """
+    """Draw the colour of bubbles from time 0, a row per entry of ``top`` and ``bottom``."""
     grey = rectangles(np.zeros(len(top)), np.full(len(top), end), top, bottom)
     add_path(axes, grey, facecolor=palette.bubble, zorder=1)
     if palette.bubble_hatch:
@@ -148,8 +145,9 @@ def _fill_idle(axes: Axes, idle: Cells, design: Design) -> None:
 def fill_cells(
     axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design
 ) -> None:
-    """Draw the cells, one path per colour, and all borders as one path above; ``top`` and
-    ``bottom`` of shape (cells,).
+    """Draw the cells, one path per colour, and all borders as one path on top.
+
+    ``top`` and ``bottom`` have shape (cells,).
     """
     palette = design.palette
     for code in np.unique(2 * cells.colour.astype(np.int64) + cells.lit):
@@ -175,8 +173,9 @@ def fill_cells(
 
 
 def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -> None:
-    """Draw a band for each direction of messages and for collectives; an edge keeps even the
-    shortest visible.
+    """Draw a band for each direction of messages and for collectives.
+
+    An edge around each entry keeps even the shortest visible.
     """
     high = (design.lane - design.gap) / len(design.bands)
     for place, band in enumerate(design.bands):
@@ -210,8 +209,9 @@ def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -
 
 
 def _draw_bars(axes: Axes, bars: Bars, devices: int, design: Design) -> None:
-    """Draw a bar over all rows for each op of all devices; a collective is an outline, as rows have
-    other ops.
+    """Draw a bar over all rows for each op that all devices run together.
+
+    A collective is only outlined, as the rows show other ops at the same time.
     """
     for kind in np.unique(bars.kind):
         own = bars.kind == kind
@@ -245,9 +245,7 @@ def _fill_strips(
     fill: str,
     design: Design,
 ) -> None:
-    """Draw a band of messages too short to see as the share of each column's time in which one
-    travels.
-    """
+    """Draw a band of messages that are too short to see, as the share of time with a message."""
     band, high = place
     devices = int(axes.get_ylim()[0])
     count = max(1, design.across // STRIP_DOTS)
@@ -278,8 +276,9 @@ def number_cells(
     texts: Sequence[str] = (),
     palette: Palette = DEFAULT,
 ) -> None:
-    """Write the label in the middle of every cell that shows it, by default its microbatch; ``y``
-    of shape (cells,).
+    """Write the cells' labels, by default microbatches, in the middle of the cells that show them.
+
+    ``y`` and ``shown`` have shape (cells,).
     """
     middle = (cells.left + cells.right) / 2
     look: dict[str, Any] = {"fontsize": size, "ha": "center", "va": "center_baseline", "zorder": 5}
@@ -292,8 +291,9 @@ def number_cells(
 
 
 def _draw_arrows(axes: Axes, messages: Messages, gap: float) -> None:
-    """Draw an arrow per message; one that passes other devices' rows goes behind their cells,
-    ``gap`` rows apart.
+    """Draw an arrow per message, behind the cells of rows that it passes.
+
+    ``gap`` is the empty share of a row above and below its cells.
     """
     from matplotlib.patches import FancyArrowPatch
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.gantt.design import Design
 
 BETWEEN_FACTS = "\u00a0\u00a0 "  # browsers would draw plain spaces as one
-# first without the size, then the peak, then the bubble
+# first and last of the facts that remain: facts are left out from the start, then from the end
 FEWER_FACTS = ((0, None), (2, None), (2, 4), (2, 3))
-SMALLEST_FONT = 5.0  # points of a title before it is cut
+SMALLEST_FONT = 5.0  # points to which a title shrinks before it is cut
 
 
 def draw_heading(
@@ -38,10 +38,10 @@ def draw_heading(
     tall: int,
     marks: int = 0,
 ) -> None:
-    """Write the title on the left, shortened if needed, and the facts that fit on the right.
+    """Write a panel's title on the left, and on the right the facts that fit.
 
-    Below them are ``marks`` dots for what stands above the rows. Facts are left out until the title
-    has room, and the title is set smaller before it is cut.
+    Facts are left out until the title fits; then the title is made smaller, and then cut. ``marks``
+    dots between title and rows are for marks above the rows.
     """
     above = 1 + (0.045 * DOTS + marks) / tall
     large, small, across = design.font + 0.5, design.font - 0.5, design.across / POINT
@@ -78,9 +78,7 @@ def draw_heading(
 
 
 def title_fits(title: str, numbers: Sequence[str], design: Design) -> bool:
-    """Return whether a title fits next to the fewest facts, in the smallest font of titles if need
-    be.
-    """
+    """Return True if a title in the smallest font fits next to the fewest facts."""
     fewest = BETWEEN_FACTS.join(numbers[slice(*FEWER_FACTS[-1])])
     needed = text_width(fewest, design.font - 0.5) + 10
     room = design.across / POINT - needed
@@ -88,7 +86,7 @@ def title_fits(title: str, numbers: Sequence[str], design: Design) -> bool:
 
 
 def draw_time_axis(axes: Axes, unit: str, design: Design, view: View | None = None) -> None:
-    """Draw ticks at round times, and the unit; a view's ticks are at their places there."""
+    """Draw ticks at round times, and the unit; a ``view`` gives the ticks' places."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     locator = MaxNLocator(nbins=max(2, design.across // 150), steps=[1, 2, 5, 10])
@@ -111,7 +109,7 @@ def draw_time_axis(axes: Axes, unit: str, design: Design, view: View | None = No
 def draw_line_start(
     axes: Axes, window: tuple[float, float] | None, design: Design, tall: int
 ) -> None:
-    """Write above a line of a timeline when it begins, where that is not at once."""
+    """Write the start time of a line of a timeline above it, unless it is 0."""
     if window and window[0]:
         above, small = 1 + 0.025 * DOTS / tall, design.font - 1
         text = f"t = {window[0]:,.10g}"

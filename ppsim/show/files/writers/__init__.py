@@ -1,7 +1,7 @@
 """Writers: one module per format, found by suffix. To add a format, put its module into this
 folder.
 
-A module here has ``SUFFIXES``, ``ABILITIES``, which say what the format can do, and
+Each module has ``SUFFIXES``, ``ABILITIES`` (the features of the format) and
 ``write(document, out, suffix)``.
 """
 

@@ -1,4 +1,4 @@
-"""Animations for talks: the Gantt chart appears from left to right over time, as gif."""
+"""Animations for talks: a gif in which the Gantt chart appears from left to right."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from ppsim.show.files.writers.figure import draw_document
 
 SUFFIXES = (".gif",)
 ABILITIES = Abilities(figure=True, memory=True)
-DOTS = 144  # to the inch: two for each of a projector's
+DOTS = 144  # dots per inch, twice a projector's
 FRAMES, FRAME_MS, LAST_MS = 80, 75, 3000
-LINE = (90, 90, 90)  # colour of the line that moves with time
+LINE = (90, 90, 90)  # colour of the line at the current time
 SHADES = 128
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write the frames, with ``document.inputs`` as JSON in the comment; equal bytes and errors as
-    for a figure.
+    """Write the frames, with ``document.inputs`` as JSON in the comment.
+
+    Equal documents give equal bytes; errors are those of a figure.
     """
     from PIL import Image
 

@@ -1,8 +1,7 @@
 """torch's schedule CSV: ``compute_only`` from a schedule, ``compute_comms`` from a lowered one.
 
-torch infers the placement from the rows, so that any placement with one rank per stage can be
-written. Copies and collectives are cells in the order of issue, which ppsim reads back and torch
-refuses.
+torch infers the placement from the rows, so every placement with one rank per stage can be written.
+Copies and collectives are cells in the order of issue; ppsim reads them back, torch refuses them.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ ABILITIES = Abilities(one_schedule=True, times=False, lowered=True)
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write one row per device. Every cell is parsed back and compared before the file takes its
-    place.
+    """Write one row per device, after reading all cells back and comparing them.
 
     Raises:
         InputError: a placement with two replicas, slices of sequences, or ops that recompute.
@@ -42,12 +40,12 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         )
     if schedule.n_slices > 1:
         raise InputError(
-            f"{schedule.name} runs slices of sequences, which torch's CSV has no way to say",
+            f"{schedule.name} runs slices of sequences, which torch's CSV cannot express",
             ".json keeps them; torch would run each slice as a microbatch that attends to no other",
         )
     if (schedule.kind == Kind.R).any():
         raise InputError(
-            f"{schedule.name} recomputes by ops of its own (R), and torch's CSV has no such action",
+            f"{schedule.name} recomputes in separate ops (R), and torch's CSV has no such action",
             ".json keeps them; for torch leave them out and checkpoint the stage's module",
         )
     rows = text(schedule)

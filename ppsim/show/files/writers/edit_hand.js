@@ -425,5 +425,9 @@ function copyLink() {
     saveEdited('json');
     return say(`${editor.at} edits are too many for a link: saved ${nameOfFile('json')} instead`);
   }
-  return navigator.clipboard.writeText(location.href).then(() => say('Link copied'), () => say(location.href));
+  return copyText(location.href, 'Link copied', say, () => {
+    const link = element('span', { textContent: location.href });
+    $('status').append(': ', link);
+    return link;
+  });
 }

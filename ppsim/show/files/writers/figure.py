@@ -16,12 +16,10 @@ ABILITIES = Abilities(figure=True, view=True, memory=True, paper=(".pdf",))
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write the figure; equal documents give equal bytes, and the file carries ``document.inputs``
-    as JSON.
+    """Write the figure, with ``document.inputs`` as JSON; equal documents give equal bytes.
 
     Raises:
-        InputError: timelines in different units, an unknown style, or a width that no figure can
-            have.
+        InputError: timelines in different units, an unknown style, or a width out of range.
     """
     title = ", ".join(document.titles)
     write_figure(lambda: draw_document(document), out, suffix, title=title, inputs=document.inputs)

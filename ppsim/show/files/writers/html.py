@@ -1,9 +1,9 @@
 """HTML: one interactive page that contains numbers, ops and the scripts that draw them.
 
-The page draws cells where they can be told apart and pixels beyond (``report_draw.js``), again for
-every view: loading a drawing library would take longer than unpacking and drawing 100,000 ops. Ops
-travel as columns in the JSON block ``ppsim-data``: plain lists up to ``PLAIN`` values, above that
-gzip in base64 (``page_parts.compress_columns``).
+The page draws single cells if they are wide enough to see, and pixels if not (``report_draw.js``).
+It redraws for every view; loading a drawing library would take longer than unpacking and drawing
+100,000 ops. Ops are columns in the JSON block ``ppsim-data``: plain lists up to ``PLAIN`` values,
+longer ones gzip in base64 (``page_parts.compress_columns``).
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ SUFFIXES = (".html",)
 ABILITIES = Abilities(memory=True, view=True, edits=True)
 SCRIPTS = (
     "numbers.js",
+    "copy.js",
     "report_ops.js",
     "report_fold.js",
     "report_draw.js",
@@ -81,9 +82,9 @@ INSIDE_SCRIPTS = ("report_inside.js",)  # only in pages that have segments
 ROW_SCRIPTS = ("report_rows.js",)  # only in pages of more devices than lines
 ROW_STYLE = "report_rows.css"
 LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have messages
-STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
+STORY_SCRIPTS = ("report_story.js",)  # only in pages with an explanation
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
-PART_SCRIPTS = ("report_parts.js",)  # for pages with the parts of a device's memory; never live
+PART_SCRIPTS = ("report_parts.js",)  # only in pages with a device's memory by part, never live
 # only in pages of schedules that can be edited
 EDIT_SCRIPTS = (
     "edit_time.js",
@@ -96,24 +97,25 @@ EDIT_SCRIPTS = (
     "edit_hand.js",
     "edit_panel.js",
 )
-BUILD_SCRIPTS = ("edit_build.js",)  # only in pages of schedules that can begin blank
+BUILD_SCRIPTS = ("edit_build.js",)  # only in pages where a schedule can be built from empty rows
 LESSON_SCRIPTS = ("edit_lesson.js",)  # only in pages of a lesson
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
-LATE_STYLES = ("report_late.css",)  # of what only scripts show
+LATE_STYLES = ("report_late.css",)  # of elements that scripts add
 STORY_STYLES = ("report_story.css",)
 EDIT_STYLES = ("edit.css",)
 LESSON_STYLES = ("edit_lesson.css",)
 MAP_STYLES = ("report_map.css",)
-PLACES = {"cards", "line", "page"}  # of a page, where columns of numbers stand
-MOST_GHOSTS = 50_000  # ops of all other timelines together
-# columns of a page
+PLACES = {"cards", "line", "page"}  # places on a page that show columns of numbers
+MOST_GHOSTS = 50_000  # ops of all timelines laid over the chart
+# columns of the ops
 OPS = ("kind", "stage", "chunk", "microbatch", "start", "end", "pair", "bound", "dependency")
-START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
+START = "\nstart().catch(fault);\n"  # follows all scripts, as it needs their constants
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write one self-contained page for all timelines; the first is the baseline unless the
-    document names others.
+    """Write one self-contained page for all timelines.
+
+    Changes are relative to the first timeline unless the document names other baselines.
 
     Raises:
         InputError: timelines in different units, which cannot share a time axis.
@@ -142,22 +144,20 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 
 
 def style_script(names: tuple[str, ...]) -> str:
-    """Return a script that adds styles of what only a script shows, half as long when packed."""
+    """Return a script that adds styles; packed with other scripts they take half the space."""
     style = strip_spaces(join_parts(names)).replace("\n", "")
     return f"\ndocument.head.append(element('style', {{ textContent: {style!r} }}));"
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> bytes:
-    """Make a page of a document with its script, and with further style and controls above the
-    chart if any.
-    """
+    """Make a document's page with a script, and perhaps further style and controls above it."""
     title = one_line(
         document.look.title or document.title or " · ".join(dict.fromkeys(document.titles))
     )
     place = (
         '<section id="cluster" aria-label="Where it runs"></section>\n' if document.cluster else ""
     )
-    # A live page shows its next answer while it starts: its columns must be there without waiting.
+    # A live page starts without unpacking columns, to show its next answer sooner.
     data = contents(document, encode_column if controls else None, every=bool(controls))
     body = {
         "verdict": verdict_paragraph(document.verdict),
@@ -183,18 +183,17 @@ def all_scripts() -> str:
 
 
 def all_styles() -> str:
-    """Every further style that a live page needs for whatever it is given."""
+    """Return the styles of a live page, for any content."""
     return join_parts((*LATE_STYLES, *STORY_STYLES, *EDIT_STYLES, ROW_STYLE))
 
 
 def contents(
     document: Document, pack: Pack | None = None, *, every: bool = False
 ) -> dict[str, Any]:
-    """Return the page's data: inputs, colours and names, and per timeline its numbers, ops and
-    curves, packed.
+    """Return the page's data: inputs, colours and names, and numbers, ops and curves by timeline.
 
-    Without ``pack`` they are packed for a file. With the looks of ``every`` kind it serves a page
-    that is shown other timelines later.
+    ``pack`` encodes columns; by default they are packed for a file. ``every`` includes the colours
+    of all kinds, for a page that may show other timelines later.
 
     Raises:
         InputError: timelines in different units.
@@ -244,9 +243,7 @@ def contents(
 
 
 def story_object(explanation: PageExplanation, pack: Pack) -> dict[str, Any]:
-    """Return the explanation, the timelines to lay over the chart, and the ops that two timelines
-    share.
-    """
+    """Return an explanation, with timelines to lay over the chart and ops that two runs share."""
     drawn = (
         explanation.ghosts
         if sum(len(each.schedule) for each in explanation.ghosts) <= MOST_GHOSTS
@@ -270,9 +267,7 @@ def story_object(explanation: PageExplanation, pack: Pack) -> dict[str, Any]:
 
 
 def _aligned(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a story with the texts of its bars and of each column of its matrix aligned at the
-    decimal point.
-    """
+    """Return an explanation whose numbers in bars and matrix columns align at the decimal point."""
     found = dict(content)
     if bars := content.get("bars"):
         texts = align_decimals([bar["text"] for bar in bars])
@@ -288,8 +283,10 @@ def _aligned(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first_view(document: Document) -> dict[str, Any]:
-    """Return the page's first view: a window of time, and highlighted ops (InputError: it shows
-    nothing).
+    """Return the page's first view: a window of time, and highlighted ops.
+
+    Raises:
+        InputError: the view shows no op.
     """
     look, highlight = document.look, document.look.highlight
     for timeline in document.timelines:
@@ -308,15 +305,17 @@ def _first_view(document: Document) -> dict[str, Any]:
 
 
 def _curves(document: Document) -> list[list[Curve]]:
-    """Return the curves of each timeline: memory in bytes, activations, and further ones, each
-    quantity in one unit.
+    """Return the curves of each timeline: memory in bytes, activations, and further ones.
+
+    All timelines have the same unit for a quantity.
     """
     schedules = [timeline.schedule for timeline in document.timelines]
     counts = share_unit([activations(timeline) for timeline in document.timelines], schedules)
-    held = [curve for curve in document.memory if curve.unit == BYTES]
+    memory = [curve for curve in document.memory if curve.unit == BYTES]
     rows = [[curve] for curve in counts]
-    if len(held) == len(counts):
-        rows = [[curve, *row] for curve, row in zip(share_unit(held, schedules), rows, strict=True)]
+    if len(memory) == len(counts):
+        memory = share_unit(memory, schedules)
+        rows = [[curve, *row] for curve, row in zip(memory, rows, strict=True)]
     if document.executions:
         rows = [
             [*row, card_use(execution)]
@@ -329,8 +328,9 @@ def _curves(document: Document) -> list[list[Curve]]:
 
 
 def _cap_object(document: Document) -> dict[str, Any] | None:
-    """Return the memory cap of devices, in the unit of the first curve of each timeline; of each
-    device where they differ.
+    """Return the memory cap in the unit of the first curve; one per device if they differ.
+
+    None if there is no cap.
     """
     caps = document.caps or ((document.cap,) if document.cap is not None else ())
     if not caps:
@@ -354,11 +354,11 @@ def _timeline_object(
     timeline = document.timelines[number]
     baseline = document.baselines[number] if document.baselines else 0
     before = document.timelines[baseline].makespan
-    around = document.rounds[number] if document.rounds else None
+    steady_state = document.rounds[number] if document.rounds else None
     bound = document.bounds[number] if document.bounds else float("nan")
     return {
         "title": document.titles[number],
-        **_timeline(timeline, curves, bound, around, any(document.rounds), pack),
+        **_timeline(timeline, curves, bound, steady_state, any(document.rounds), pack),
         "held": _peak_labels(curves[0]),
         **_peak_memory(curves[0]),
         **(_fold_object(timeline) if len(document.timelines) == 1 else {}),
@@ -377,7 +377,7 @@ def _timeline_object(
 
 
 def _peak_memory(curve: Curve) -> dict[str, Any]:
-    """Return a number for the cards if memory is in bytes: the largest peak, and its device."""
+    """Return the largest peak and its device, if memory is known in bytes; else an empty object."""
     if curve.name != "memory":
         return {}
     fullest = int(curve.peak.argmax())
@@ -390,9 +390,7 @@ def _peak_memory(curve: Curve) -> dict[str, Any]:
 
 
 def _fold_object(timeline: Timeline) -> dict[str, Any]:
-    """Return the start and first end of a repeating middle, and its repetitions; empty if none
-    repeats.
-    """
+    """Return start, period and repetitions of a repeating middle; empty if nothing repeats."""
     found = find_repetition(timeline)
     if found is None:
         return {}
@@ -401,9 +399,7 @@ def _fold_object(timeline: Timeline) -> dict[str, Any]:
 
 
 def _peak_labels(curve: Curve) -> list[str]:
-    """Return the label at the end of each device's row: the peak of the first curve, in its
-    unit.
-    """
+    """Return the label of each device's row: the curve's peak with its unit."""
     unit = {"": "act", SHARES: "shares"}.get(curve.unit, curve.unit)
     return [f"{format_number(peak)} {unit}" for peak in curve.peak]
 
@@ -430,15 +426,18 @@ def _legend(document: Document, idles: Sequence[Idle | None]) -> list[dict[str, 
 
 
 def _looks(document: Document, every: bool) -> dict[str, Any]:
-    """Colours and names: of the kinds up to the last that occurs, W at least, or of all."""
+    """Return colours and names of the kinds up to the last that occurs, W at least.
+
+    ``every`` includes all kinds.
+    """
     colours = document.look.colours
     last = max(
         (int(timeline.schedule.kind.max(initial=0)) for timeline in document.timelines), default=0
     )
-    deep = every or any(
+    many_chunks = every or any(
         timeline.schedule.placement.chunk.max() > 1 for timeline in document.timelines
     )
-    step = 1 if deep else palette.LEVELS - 1  # the first and the last tint will do
+    step = 1 if many_chunks else palette.LEVELS - 1  # the first and the last tint suffice
     schedules = [timeline.schedule for timeline in document.timelines]
     several = every or any(schedule.has_lanes or schedule.feeds_back for schedule in schedules)
     fills = list(LANE_FILL.values())[: None if several else COLLECTIVE + 1]
@@ -506,8 +505,9 @@ def _timeline(
 
 
 def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> dict[str, Any]:
-    """Return every column's value as text, with a note; columns of ``rounds`` if some timeline
-    repeats.
+    """Return every column's value as text, with a note.
+
+    ``rounds`` includes the columns of schedules that go round.
     """
     shape = columns.shape_of(schedule)
     return {
@@ -523,9 +523,7 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> d
 
 
 def _numbers_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the numbers of a timeline as an object, without the numbers of a round, which columns
-    have.
-    """
+    """Return a timeline's numbers as an object, without those of a round, which have columns."""
     return {name: value for name, value in pairs if name != "round"}
 
 
@@ -537,7 +535,7 @@ def _streams(timeline: Timeline, pack: Pack) -> dict[str, Any]:
     lane, bars = streams_of(timeline), bars_over_devices(timeline)
     found = {} if lane is None else {"lane": _lane(lane, pack)}
     if bars is not None:
-        kind = np.where(bars.in_row, bars.kind, np.int32(-1))  # none of those in rows
+        kind = np.where(bars.in_row, bars.kind, np.int32(-1))  # -1: not in the compute row
         columns = (("left", bars.left), ("right", bars.right), ("kind", kind))
         found["bars"] = {name: pack(column) for name, column in columns}
     return found
@@ -548,7 +546,7 @@ def _lane(lane: Lane, pack: Pack) -> dict[str, Any]:
 
 
 def _links(execution: Execution, pack: Pack) -> dict[str, Any]:
-    """Return the use of links and shared cards, with names and notes as figures write them."""
+    """Return the use of links and shared cards over time, with names and notes as in figures."""
     use = link_use(execution)
     return {
         "names": link_names(use, 0),
@@ -561,7 +559,7 @@ def _links(execution: Execution, pack: Pack) -> dict[str, Any]:
 
 
 def _segments_object(found: OpsInside, pack: Pack) -> dict[str, Any]:
-    """Return the segments of ops, with times as shares of the op's, and the ops that have them."""
+    """Return the segments of ops, with times as shares of the op's time, and each op's shape."""
     shapes = [
         {
             "name": shape.label,
@@ -576,9 +574,12 @@ def _segments_object(found: OpsInside, pack: Pack) -> dict[str, Any]:
 
 
 def _idle_object(idle: Idle, pack: Pack) -> dict[str, Any]:
-    """Return segments of idle time before ops, by op; the rest at the end is drain."""
+    """Return the segments of idle time before ops, by op; time after a device's last op is drain.
+
+    The last segment before an op has length 0: it ends at the op's start.
+    """
     idle = idle_in_row(idle)
-    last = np.diff(idle.op, append=-1) != 0  # before an op, where it ends
+    last = np.diff(idle.op, append=-1) != 0
     columns: dict[str, NDArray[Any]] = {
         "op": idle.op,
         "cause": idle.cause,
@@ -615,7 +616,7 @@ def _curve(curve: Curve, pack: Pack) -> dict[str, Any]:
 
 
 def _host_object(curve: Curve, host: Curve) -> dict[str, Any]:
-    """Return the line of the fullest host, its label, and the peaks that share its axis."""
+    """Return the memory curve of the fullest host, its label, and the largest peaks of both."""
     fullest = int(host.peak.argmax())
     time, value = steps(host, fullest)
     note = f" · dashed: on the host of device {fullest}, the fullest"

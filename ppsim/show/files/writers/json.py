@@ -1,4 +1,4 @@
-"""JSON: the numbers and every op of one run, or of several."""
+"""JSON: the metrics and all ops of one or more runs."""
 
 from __future__ import annotations
 
@@ -35,16 +35,20 @@ def run_object(
 ) -> dict[str, Any]:
     """Return the object of ``ppsim run --json``, schema ``ppsim.run/1``.
 
-    ``ops`` holds columns of equal length in device-major queue order: device, kind, stage (-1 for
-    none), microbatch, start, end, and pair, the index of the partner op or -1; ``lanes`` names the
-    streams where there are several. With an execution ``transfers`` holds columns too, one entry
-    per message in the order of the sends: source and target device, op, the index in ``ops`` of the
-    one whose result it carries, leave and arrive. Where sequences are cut into ``slices``, slice k
-    of microbatch m counts as microbatch m x slices + k in ``ops``; where a schedule goes round in
-    ``steps``, microbatch m of step n as n times the microbatches of a step, + m. ``feeds_back``:
-    each step needs the results of the step before. Without ``flushes`` a step begins before the one
-    before it ends, with ``weight_versions`` of the weights on each device. On the stages of
-    ``partly`` R runs a part of the forward again.
+    ``ops`` has columns of equal length, device by device in queue order: device, kind, stage (-1
+    for none), microbatch, start, end, and pair (the index of the partner op, or -1). ``lanes``
+    names the streams if there are several.
+
+    With an execution, ``transfers`` has columns with one entry per message, in the order of the
+    sends: source and target device, op (the index in ``ops`` of the op whose result it carries),
+    leave and arrive.
+
+    If sequences are cut into ``slices``, slice k of microbatch m is numbered m x slices + k in
+    ``ops``. If a schedule repeats in ``steps`` of M microbatches, microbatch m of step n has number
+    n x M + m. With ``feeds_back``, each step needs the results of the step before. ``flushes`` is
+    false if a step begins before the step before it ends; ``weight_versions`` then counts the
+    copies of the weights on each device. On the stages listed in ``partly``, R runs only a part of
+    the forward again.
     """
     schedule = timeline.schedule
     letters = np.array([kind.name for kind in Kind])
@@ -83,9 +87,7 @@ def run_object(
 
 
 def _numbers(metrics: Metrics, shape: Shape) -> dict[str, Any]:
-    """Return all metrics and the numbers of the table of columns; without the bound if it was not
-    computed.
-    """
+    """Return all metrics and the values of all columns, without the bound if it is not known."""
     columns = [column for column in columns_of("run") if column.applies(metrics)]
     numbers = {**vars(metrics), **{column.key: column.json(metrics, shape) for column in columns}}
     del numbers["round"]
@@ -111,8 +113,8 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """Write one run as its object, several as ``{"schema": "ppsim.runs/1", "runs": [...]}``."""
     parts = zip_longest(document.timelines, document.executions, document.bounds, document.rounds)
     runs = [
-        run_object(t, document.inputs, execution, bound or float("nan"), own)
-        for t, execution, bound, own in parts
+        run_object(timeline, document.inputs, execution, bound or float("nan"), steady_state)
+        for timeline, execution, bound, steady_state in parts
     ]
     value = runs[0] if len(runs) == 1 else {"schema": "ppsim.runs/1", "runs": runs}
     out.write(dump_json(with_verdict(value, document.verdict), end=b"\n"))

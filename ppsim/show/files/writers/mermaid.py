@@ -23,13 +23,12 @@ SUFFIXES = (".mmd",)
 ABILITIES = Abilities(one_schedule=True)
 MOST_OPS = 400
 LARGEST = 10**12  # scale of times
-# Mermaid has four looks for a bar, here by colour key; ops hatched elsewhere have the border of
-# another.
+# Mermaid has four styles of bars, here by colour key. Ops that other formats hatch combine two.
 STYLE = {"forward": "", "backward": "done, ", "input": "active, ", "weights": "crit, "}
 OTHER = "active, crit, "
 HATCHED = "done, crit, "
-# The variables of its theme for the fill of each look, by tint. All but the first share one colour
-# of text, black, which the lighter tints of I and W let read.
+# Mermaid's theme variables for the fill of each style, with colour key and tint. All but the first
+# have black text, so I and W use their lighter tint.
 FILLS = {
     "taskBkgColor": ("forward", 0),
     "doneTaskBkgColor": ("backward", 0),
@@ -37,14 +36,16 @@ FILLS = {
     "critBkgColor": ("weights", 1),
 }
 KIND_LETTERS = np.array([len(kind.name) for kind in Kind])
-LETTER = 7.0  # pixels of a label's letter
-NARROWEST, WIDEST = 800, 6000  # pixels of the chart
-BESIDE = 150  # pixels beside the bars
+LETTER = 7.0  # width of a label's letter in pixels
+NARROWEST, WIDEST = 800, 6000  # width of the chart in pixels
+SECTION_NAMES = 150  # width of the sections' names in pixels
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write a section per device and stream, bars named like ``2F0``, whole times (InputError: too
-    many, or too short).
+    """Write a section per device and stream, with bars named like ``2F0`` and whole times.
+
+    Raises:
+        InputError: there are too many ops, or an op is too short for whole times.
     """
     timeline = require_one(document, suffix)
     if len(timeline.schedule) > MOST_OPS:
@@ -56,7 +57,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 
 
 def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None) -> str:
-    """Return the gantt as Mermaid source; a comment has the version and command of ``inputs``."""
+    """Return the chart as Mermaid source, with version and command of ``inputs`` in a comment."""
     schedule, scale = timeline.schedule, _scale(timeline)
     heading = mermaid_line(f"{title}, time in {scaled_unit(timeline.unit, scale)}")
     lines = ["---", "displayMode: compact", "---"]
@@ -88,14 +89,14 @@ def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None
 
 
 def _look(timeline: Timeline) -> str:
-    """Return the line with the chart's colours, and the width at which every label fits its bar."""
+    """Return the line that sets the chart's colours, and a width at which labels fit their bars."""
     schedule, spans = timeline.schedule, timeline.end - timeline.start
     leads = schedule.leads & (spans > 0)
     name = (
         len(f"{schedule.n_stages - 1}{schedule.n_microbatches - 1}") + KIND_LETTERS[schedule.kind]
     )
     letters = np.where(schedule.pair >= 0, 2 * name + 3, name)[leads] * LETTER + LETTER
-    needed = float((letters / spans[leads]).max(initial=0.0)) * timeline.makespan + BESIDE
+    needed = float((letters / spans[leads]).max(initial=0.0)) * timeline.makespan + SECTION_NAMES
     theme = {variable: DEFAULT.tints[key][tint] for variable, (key, tint) in FILLS.items()} | {
         **dict.fromkeys(("taskTextColor", "taskTextLightColor"), "#ffffff"),
         **dict.fromkeys(("taskTextDarkColor", "taskTextOutsideColor"), "#000000"),
@@ -113,16 +114,17 @@ def _look(timeline: Timeline) -> str:
 
 
 def _scale(timeline: Timeline) -> int:
-    """Return the smallest power of ten that makes all times whole, or else one with four digits for
-    the shortest bar.
+    """Return the smallest power of ten that makes all times whole numbers.
+
+    If none does, return one that gives the shortest bar four digits.
     """
     times = np.concatenate([timeline.start, timeline.end])
     spans = timeline.end - timeline.start
     shortest = float(spans[spans > 0].min(initial=1.0))
     if shortest < 1 / LARGEST:
         raise InputError(
-            f"Mermaid's whole numbers cannot hold a bar of {shortest:g} {timeline.unit}",
-            "an .svg or .html can",
+            f"a bar of {shortest:g} {timeline.unit} is too short for Mermaid's whole numbers",
+            "an .svg or .html can show it",
         )
     least = 10 ** math.ceil(-math.log10(shortest))
     scales = (

@@ -120,10 +120,11 @@ function choose(place) {
     + `<p>${number(plan.step_s)} s a step · ${number(plan.tokens)} tokens/s per GPU · MFU ${percent(plan.mfu)} · bubble ${percent(plan.bubble)}</p>`
     + `<h3>where a step goes</h3>${bar(plan, TERMS, plan.step_s)}${listOf(plan, TERMS, 's')}`
     + `<h3>what fills ${gib(plan.memory)} of the fullest GPU, of ${gib(DATA.cap)}</h3>${bar(plan, PARTS, Math.max(DATA.cap, plan.memory), DATA.cap)}${listOf(plan, PARTS, 'GiB')}`
-    + commands.map(([name, text], at) => `<h3>${escapeText(name)} <button type="button" data-copy="${at}">copy</button></h3><pre tabindex="0">${escapeText(text)}</pre>`).join('')
+    + commands.map(([name, text], at) => `<h3>${escapeText(name)} <button type="button" data-copy="${at}">copy</button> <output></output></h3><pre tabindex="0">${escapeText(text)}</pre>`).join('')
     + refused.map(reason => `<p class="muted">${escapeText(reason)}</p>`).join('');
   for (const button of $('plan').querySelectorAll('[data-copy]'))
-    button.onclick = () => navigator.clipboard.writeText(commands[+button.dataset.copy][1]).then(() => { button.textContent = 'copied'; });
+    button.onclick = () => copyText(commands[+button.dataset.copy][1], 'copied', said => { button.nextElementSibling.textContent = said; },
+      () => button.parentElement.nextElementSibling);
   markChosen();
   showRun(place).catch(fault);
 }
@@ -149,11 +150,11 @@ function showTable() {
   const sizes = SIZES.filter(key => rows.some(plan => plan[key] > 1));
   const longest = Math.max(...rows.map(plan => plan.step_s)); // so that no bar is cut
   const [step, memory] = ['step_s', 'memory'].map(key => inColumn(rows.map(plan => plan[key])));
-  const head = [['#', 'left'], ...sizes.map(key => [key]), ['mbs'], ['schedule', 'left'], ['step, s'], ['where it goes', 'left'], ['MFU'],
+  const head = [['#', 'left'], ...sizes.map(key => [key]), ['mbs'], ['schedule', 'left'], ['step, s'], ['', 'left'], ['where it goes', 'left'], ['MFU'],
     ['memory, GiB'], ['up to the cap', 'left'], ['loses by', 'left']];
   const cells = (plan, i) => [`<button type="button" aria-label="Plan ${plan.rank}: ${escapeText(nameOf(plan))}">${plan.rank}</button>`,
     ...sizes.map(key => plan[key]), plan.mbs, escapeText(family(plan) + (plan.recompute === 'none' ? '' : `, ${plan.recompute} recompute`)),
-    step[i], bar(plan, TERMS, longest), percent(plan.mfu), memory[i],
+    step[i], plan.tied ? 'tied' : '', bar(plan, TERMS, longest), percent(plan.mfu), memory[i],
     bar(plan, PARTS, DATA.cap, DATA.cap), escapeText(plan.lost_by ?? '')];
   $('plans').innerHTML = `<thead><tr>${head.map(([name, side = '']) => `<th scope="col" class="${side}">${name}</th>`).join('')}</tr></thead><tbody>`
     + rows.map((plan, i) => `<tr data-plan="${plan.place}">${cells(plan, i).map((cell, at) => `<td class="${head[at][1] ?? ''}">${cell}</td>`).join('')}</tr>`).join('') + '</tbody>';

@@ -37,7 +37,7 @@ function showHeader() {
   const { command } = REPORT.inputs;
   $('command').hidden = !command;
   $('command').textContent = command ?? '';
-  $('command').onclick = () => navigator.clipboard.writeText(command).then(() => say('Command copied'));
+  $('command').onclick = () => copyText(command, 'Command copied', say, () => $('command'));
 }
 
 function cards(timeline) {

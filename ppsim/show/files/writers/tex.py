@@ -1,6 +1,4 @@
-"""TikZ: a chart as text that a paper includes, in the document's own font and text width, with
-numbers it can edit.
-"""
+"""TikZ: a chart for LaTeX's ``\\input``, in the document's font, with text that can be edited."""
 
 from __future__ import annotations
 
@@ -20,16 +18,16 @@ from ppsim.show.files.document import Abilities, Document
 
 SUFFIXES = (".tex",)
 ABILITIES = Abilities(figure=True, view=True, paper=(".tex",))
-MOST_CELLS = 4000  # which TeX takes seconds for
+MOST_CELLS = 4000  # TeX needs seconds for them
 POINT = 72.27  # TeX's points of an inch
 ROW = 11.0  # points
-NAMES = 52.0  # points left of the rows
-FONT = 7.0  # points of a number at most
-# points of a note's letters and from one line of notes to the next
+NAMES = 52.0  # width in points of the device names, left of the rows
+FONT = 7.0  # largest font size of numbers, in points
+# font size and line height of notes, in points
 NOTE_FONT, NOTE_HIGH = 8.0, 14.0
-LETTER = 4.6  # points of a letter of a title
+LETTER = 4.6  # width of a letter of a title, in points
 BOX = "\\rule[-1pt]{{{}pt}}{{7pt}}"
-# What TeX reads as its own.
+# Characters that TeX interprets, or has no plain glyph for.
 SPECIAL = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\\": "\\textbackslash{}",
     "~": "\\textasciitilde{}",
@@ -49,8 +47,7 @@ UNICODE = "\\ifdefined\\Umathchar {}\\else ?\\fi{{}}"
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """One picture of all timelines on one axis, to be read with ``\\input``; it needs the package
-    tikz.
+    """Write one picture of all timelines on one axis, for ``\\input``; it needs the package tikz.
 
     Raises:
         InputError: more cells than TeX draws in seconds, or streams in parallel with compute.
@@ -112,8 +109,9 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 
 
 def _notes(panel: Panel, scale: float, span: float) -> list[tuple[Note, float, int]]:
-    """Return each note, its middle in the unit of time and its line, with the same width on all
-    machines.
+    """Return each note with its middle, in the timeline's unit, and its line.
+
+    The widths do not depend on the machine's settings of matplotlib.
     """
     if not panel.look.notes:
         return []
@@ -131,7 +129,7 @@ def _colours(document: Document) -> list[str]:
 
 
 def _rows(panel: Panel, top: float, scale: float) -> list[str]:
-    """Return the rows of a timeline: bubble, cells in their colours, numbers, names of devices."""
+    """Return the rows of a timeline: idle background, cells, numbers, names of devices."""
     cells, look = panel.cells, panel.look
     bubble = len(look.colours.colours)
     end = panel.end * scale + NAMES
@@ -154,7 +152,7 @@ def _rows(panel: Panel, top: float, scale: float) -> list[str]:
             numbers.append(
                 f"\\node[{style}] at ({(left + right) / 2:.2f},{y + ROW / 2:.4g}) {{{texts[i]}}};"
             )
-    lines += numbers  # above all cells, as some reach over their neighbours
+    lines += numbers  # drawn after all cells, as some are wider than their cell
     for device in range(panel.devices):
         name = f"Device {device + look.base}"
         lines.append(_text(NAMES - 3, top + (device + 0.5) * ROW, name, "anchor=east"))
@@ -162,7 +160,7 @@ def _rows(panel: Panel, top: float, scale: float) -> list[str]:
 
 
 def _legend(document: Document, top: float) -> str:
-    """Return the colours in use, on as many lines as TeX needs."""
+    """Return the legend of the colours in use; TeX breaks it into lines."""
     known = [*document.look.colours.colours, document.look.colours.bubble]
     names, between = [], "\\quad "
     palette = document.look.colours
@@ -183,10 +181,10 @@ def _text(x: float, y: float, text: str, where: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text escaped for TeX: no command of it runs, and unprintable characters are left
-    out.
+    """Return a text escaped for TeX: none of its commands run, unprintable characters are dropped.
 
-    What pdfTeX's first fonts lack is ``?`` there, and itself in engines that read Unicode.
+    A character that pdfTeX's default fonts lack is printed as ``?`` by pdfTeX, and as it is by
+    engines that read Unicode.
     """
     plain = "".join(
         sign for sign in unicodedata.normalize("NFC", one_line(text)) if sign.isprintable()

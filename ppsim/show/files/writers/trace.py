@@ -1,12 +1,14 @@
-"""Chrome trace JSON, as Perfetto and chrome://tracing read it: one process per device, arrows for
-messages.
+"""Chrome trace JSON for Perfetto and chrome://tracing: one process per device, arrows for messages.
 
-Slices carry torch's op names (``2F0``). Times in s, ms, us and ns are drawn to scale, one unit of
-any other as a millisecond; ``otherData`` states the unit and its microseconds. Messages that take
-time have threads in the device they leave, one per target or more where they overlap; an arrow then
-goes from op to message to op. Those that only have a latency are of category ``latency``: readers
-skip them, as they follow from the ops. Collectives of an execution have a thread too, and so has
-idle time, with a slice for each cause where it is known when inputs arrive.
+Slices carry torch's op names (``2F0``). Times in s, ms, us and ns are drawn to scale; one unit of
+any other time is drawn as a millisecond. ``otherData`` states the unit and its length in
+microseconds.
+
+Messages that take time are slices in threads of the device that they leave: one thread per target,
+or more if messages overlap. An arrow then leads from op to message to op. Messages with a latency
+only have category ``latency``; ppsim's reader skips them, as they follow from the ops. Collectives
+of an execution have a thread, and so has idle time, with a slice per cause if arrival times are
+known.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".trace.json", ".trace.json.gz")
 ABILITIES = Abilities(memory=True)
-SLICE = 20_000
+SLICE = 20_000  # ops that are encoded at a time
 COMPUTE_THREAD = 0
 IDLE_THREAD = 999_999
-# Beyond every process: Perfetto takes a thread numbered as its process for the main one and shows
-# it first.
+# Larger than any process number: Perfetto shows the thread that has its process's number first, as
+# the main one.
 COLLECTIVES_THREAD = 1_000_000
 FIRST_MESSAGES_THREAD = COLLECTIVES_THREAD + 1
 # Each stream in parallel with compute has a thread of its own.
@@ -56,15 +58,13 @@ CATEGORY = {kind: kind.info.name.replace(" ", "_") for kind in Kind}
 
 @dataclass(frozen=True)
 class SentMessages:
-    """The messages of one timeline that take time, with their threads; arrays of shape
-    (messages,).
-    """
+    """Messages of one timeline that take time, with their threads; arrays of shape (messages,)."""
 
-    source: NDArray[np.int64]  # the device that each leaves
+    source: NDArray[np.int64]  # the sending device
     leave: NDArray[np.float64]
     arrive: NDArray[np.float64]
-    thread: NDArray[np.int64]  # in the process of the device it leaves
-    # shape (ops,), the message that brings each op's input, -1 for none
+    thread: NDArray[np.int64]  # in the process of the sending device
+    # shape (ops,), the message that carries each op's input, -1 for none
     carrier: NDArray[np.int64]
     names: list[tuple[int, int, str]]  # device, thread and name of each thread
 
@@ -73,18 +73,16 @@ class SentMessages:
 class Run:
     """One timeline of the trace."""
 
-    timeline: Timeline  # its ops
-    sent: SentMessages | None  # its messages, where they are known and take time
-    execution: Execution | None  # the execution of its ops, where there is one
+    timeline: Timeline
+    sent: SentMessages | None  # None if the messages take no time or are unknown
+    execution: Execution | None  # None for a timeline of the simple model
     first_process: int  # the number of device 0's process
-    scale: float  # microseconds per unit of its times
-    idle: Idle | None  # its idle time by cause, where known
+    scale: float  # microseconds per unit of the timeline's times
+    idle: Idle | None  # idle time by cause; None if unknown
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write the events piece by piece, so that millions of ops need no second copy in memory;
-    gzipped where asked.
-    """
+    """Write the events one by one, without a second copy of all in memory; gzipped for ``.gz``."""
     if suffix.endswith(".gz"):
         with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=out, mtime=0) as packed:
             return _write(document, cast(IO[bytes], packed))
@@ -119,9 +117,7 @@ def _write(document: Document, out: IO[bytes]) -> None:
 
 
 def _time_scale(document: Document) -> dict[str, Any]:
-    """Return the unit of the document's times and its length in the trace; empty if units
-    differ.
-    """
+    """Return the unit of the document's times and its microseconds; empty if units differ."""
     units = {timeline.unit for timeline in document.timelines}
     return (
         {"unit": min(units), "microseconds_per_unit": microseconds(min(units))}
@@ -141,8 +137,9 @@ def _executed(execution: Execution) -> SentMessages:
 
 
 def _latencies(timeline: Timeline) -> SentMessages | None:
-    """Return the messages that only have a latency, in the order of the ops they are for; None
-    where it is 0 or unknown.
+    """Return the messages of a timeline with latencies, in the order of the ops that receive them.
+
+    None if all latencies are 0 or unknown.
     """
     if timeline.comm is None:
         return None
@@ -168,8 +165,9 @@ def _threads(
     leave: NDArray[np.float64],
     arrive: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], list[tuple[int, int, str]]]:
-    """Return the thread of each message, after those of the schedule's streams, and device, thread
-    and name of each thread.
+    """Return the thread number of each message, and device, number and name of each thread.
+
+    Threads of messages are numbered after the threads of the schedule's streams.
     """
     devices, first = (
         schedule.n_devices,
@@ -178,7 +176,7 @@ def _threads(
     link = source * devices + target
     track = assign_tracks(link, leave, arrive)
     most = track.max(initial=0) + 1
-    threads, own = np.unique(link * most + track, return_inverse=True)
+    threads, thread_of_message = np.unique(link * most + track, return_inverse=True)
     link, track = threads // most, threads % most
     device = link // devices
     number = first + np.arange(len(threads)) - np.searchsorted(device, device)
@@ -186,7 +184,7 @@ def _threads(
         (int(device), int(thread), f"to device {target}" + (f" ({track + 1})" if track else ""))
         for device, thread, target, track in zip(device, number, link % devices, track, strict=True)
     ]
-    return number[own], names
+    return number[thread_of_message], names
 
 
 def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dict[str, Any]]]:
@@ -226,7 +224,7 @@ def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dic
 
 
 def _names(run: Run, prefix: str) -> Iterator[dict[str, Any]]:
-    """Names and order of processes, one per device, and of threads."""
+    """Yield events that name and order the processes, one per device, and their threads."""
     schedule, execution, first_process = run.timeline.schedule, run.execution, run.first_process
     streams = used_streams(schedule)
     for device in range(schedule.n_devices):
@@ -288,8 +286,9 @@ def _slice(run: Run, op: int) -> dict[str, Any]:
 
 
 def _microbatch_numbers(schedule: Schedule, op: int) -> dict[str, Any]:
-    """The number of an op's microbatch in its step, except for ops that run once a step; and the
-    step where there are several.
+    """Return an op's step, if the schedule has several, and its microbatch in the step.
+
+    An op that runs once a step has no microbatch.
     """
     step, microbatch = divmod(int(schedule.microbatch[op]), schedule.round_microbatches)
     steps = {"step": step} if schedule.n_rounds > 1 else {}
@@ -305,7 +304,7 @@ def _span(
     times: tuple[float, float],
     args: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return a slice of one of a device's threads."""
+    """Return a slice of a thread of one device."""
     return {
         "ph": "X",
         "name": name,
@@ -319,8 +318,9 @@ def _span(
 
 
 def _idle(run: Run, idle: Idle, place: int) -> dict[str, Any]:
-    """Return a segment of idle time, named by its cause (``idle: compute``), with the waiting op
-    and the awaited one.
+    """Return a slice of idle time, named by its cause (``idle: compute``).
+
+    Its args name the waiting op and the op that it waits for.
     """
     ops = {"waits": idle.op[place], "for": idle.blamed[place]}
     args = {name: run.timeline.schedule.label(int(op)) for name, op in ops.items() if op != NONE}
@@ -337,8 +337,9 @@ def _idle(run: Run, idle: Idle, place: int) -> dict[str, Any]:
 
 
 def _message(run: Run, sent: SentMessages, execution: Execution, message: int) -> dict[str, Any]:
-    """Return the slice of an execution's message from departure to arrival; its args have the posts
-    of both sides, and its bytes.
+    """Return the slice of an execution's message, from departure to arrival.
+
+    Its args have the times at which both sides were posted, and the message's bytes.
     """
     schedule, messages = execution.lowered.schedule, execution.messages
     send, times = int(messages.send[message]), (messages.leave[message], messages.arrive[message])
@@ -361,7 +362,7 @@ def _message(run: Run, sent: SentMessages, execution: Execution, message: int) -
 
 
 def _latency(run: Run, sent: SentMessages, op: int) -> dict[str, Any]:
-    """Return the slice of the message that brings an op's input, from departure to arrival."""
+    """Return the slice of the message that carries an op's input, from departure to arrival."""
     schedule, message = run.timeline.schedule, int(sent.carrier[op])
     made = int(schedule.dependency[op])
     kind = Kind.SEND_F if schedule.kind[made] in FORWARDS else Kind.SEND_B
@@ -383,8 +384,9 @@ def _collective(run: Run, execution: Execution, op: int) -> dict[str, Any]:
 
 
 def _arrow(run: Run, op: int, flow: int) -> list[dict[str, Any]]:
-    """Return an arrow from the op that makes an input to the op that takes it, through the slice of
-    its message if any.
+    """Return the arrow from the op that makes an input to the op that uses it.
+
+    It passes through the slice of the message, if there is one.
     """
     timeline, sent, schedule = run.timeline, run.sent, run.timeline.schedule
     source = int(schedule.dependency[op])

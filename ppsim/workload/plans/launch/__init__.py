@@ -1,5 +1,5 @@
-"""Launchers: one file for each software that plans have launch flags of. A file put into this
-folder is a launcher; its name is what ``--flags`` takes.
+"""Launchers: one file for each software whose launch flags ppsim can write.
 
-A module here has ``LAUNCHER``, a :class:`ppsim.workload.plans.launcher.Launcher`.
+The name of a file in this folder is a value of ``--flags``. The module defines ``LAUNCHER``, a
+:class:`ppsim.workload.plans.launcher.Launcher`.
 """

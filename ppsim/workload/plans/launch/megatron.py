@@ -1,4 +1,4 @@
-"""Launch flags of Megatron-LM: its command line."""
+"""Launch flags of Megatron-LM, for its command line."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ppsim.workload.model.model import Model, kinds_of
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.launcher import Launcher, check_layers
 
-# Combined 1F1B hides all-to-all behind the other half of a pair.
+# Schedules that Megatron-LM runs; its combined 1F1B is interleaved-overlap.
 RUNNABLE = ("1f1b", "interleaved", "interleaved-overlap")
 
 
 def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str]:
-    """Write the flags of Megatron-LM's pretrain scripts, one option with its values each.
+    """Return the flags of a plan for Megatron-LM's pretrain scripts, each with its values.
 
     Raises:
-        InputError: Megatron-LM has no such schedule, refuses its microbatches or precision, or
-            offloads otherwise.
+        InputError: Megatron-LM does not support the schedule, the number of microbatches, the
+            precision, or offloading a share of activations.
     """
     p = parallel
     _check_megatron(model, p)
@@ -36,26 +36,26 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
         f"--global-batch-size {p.gbs}",
     ]
     flags += ["--use-tp-pp-dp-mapping"] if p.pipeline_first else []
-    flags += _megatron_model(model)
+    flags += _model_flags(model)
     flags += _expert_flags(p) if model.experts else []
     if len(set(layout.layers)) > 1 or model.mtp:
         flags.append(f"--pipeline-model-parallel-layout '{format_content(layout.content)}'")
     elif p.vp > 1:
         flags.append(f"--num-virtual-stages-per-pipeline-rank {p.vp}")
-    flags += _megatron_groups(p) if p.vp > 1 else []
+    flags += _interleaving_flags(p) if p.vp > 1 else []
     if p.tp > 1 and p.sequence_parallel:
         flags += ["--sequence-parallel"] + (["--tp-comm-overlap"] if p.overlap_tp else [])
     flags += _data_parallel_flags(p)
-    flags += _megatron_memory(model, p)
+    flags += _memory_flags(model, p)
     return [*flags, *_precision_flags(p)]
 
 
 def _expert_flags(p: Parallel) -> list[str]:
-    """Return the flags of experts: how ranks divide them, and how tokens get to them.
+    """Return the flags for the division of experts over ranks, and for the dispatcher of tokens.
 
-    An expert is not divided, which Megatron-LM does with --tensor-model-parallel-size otherwise.
+    A plan does not divide an expert; Megatron-LM would, by default, over tensor-parallel ranks.
     """
-    flex = p.dispatch != "alltoall" and p.ep > 1  # which wants ranks to send to
+    flex = p.dispatch != "alltoall" and p.ep > 1  # the flex dispatcher needs several ranks
     flags = [
         f"--expert-model-parallel-size {p.ep}",
         "--expert-tensor-parallel-size 1",
@@ -69,9 +69,9 @@ def _expert_flags(p: Parallel) -> list[str]:
 
 
 def _data_parallel_flags(p: Parallel) -> list[str]:
-    """Return the flags of the optimizer, of what replicas divide, and of what they overlap."""
+    """Return the flags of the optimizer, of ZeRO, and of overlapped data-parallel communication."""
     flags = []
-    if p.optimizer == "muon":  # whose own distributed optimizer divides whole matrices
+    if p.optimizer == "muon":  # its distributed optimizer divides whole matrices over ranks
         flags.append(f"--optimizer {'dist_muon' if p.zero else 'muon'}")
     elif p.zero:
         flags.append("--use-distributed-optimizer")
@@ -102,10 +102,8 @@ def _precision_flags(p: Parallel) -> list[str]:
     return [*flags, "--fp16" if p.precision == "fp16" else "--bf16"]
 
 
-def _megatron_memory(model: Model, p: Parallel) -> list[str]:
-    """Return flags that save memory: recompute of modules, moments, inputs of activations, and
-    recompute of whole layers.
-    """
+def _memory_flags(model: Model, p: Parallel) -> list[str]:
+    """Return the flags that save memory: recompute, narrow moments, narrow activation inputs."""
     absent = set() if model.experts else {"moe_act", "moe", "shared_experts"}
     absent |= set() if model.kv_lora else {"mla_up_proj"}
     modules = (
@@ -133,6 +131,7 @@ def _megatron_memory(model: Model, p: Parallel) -> list[str]:
 
 
 def _check_megatron(model: Model, parallel: Parallel) -> None:
+    """Refuse plans that Megatron-LM does not support (InputError)."""
     p = parallel
     check_layers(model)
     if p.schedule and p.schedule not in RUNNABLE:
@@ -141,53 +140,54 @@ def _check_megatron(model: Model, parallel: Parallel) -> None:
         )
     if p.moment_bytes == 2 and not p.zero:
         raise InputError(
-            "Megatron-LM has moments in 16 bits with the distributed optimizer alone", "--zero 1"
+            "Megatron-LM supports 16-bit moments only with the distributed optimizer", "--zero 1"
         )
     if p.optimizer == "muon" and p.zero > 1:
-        raise InputError("Megatron-LM has Muon without FSDP", "--zero 1")
+        raise InputError("Megatron-LM does not support Muon with FSDP", "--zero 1")
     if p.optimizer == "muon" and p.moment_bytes == 2:
         raise InputError(
-            "Megatron-LM has moments in 16 bits with AdamW alone", "leave out --moment-precision"
+            "Megatron-LM supports 16-bit moments only with AdamW", "leave out --moment-precision"
         )
     if p.offload:
         raise InputError(
-            "Megatron-LM offloads whole modules, and no share of the activations", "--offload 0"
+            "Megatron-LM offloads whole modules, not a share of the activations", "--offload 0"
         )
     if model.experts and p.precision == "fp16":
-        raise InputError("Megatron-LM trains no experts in fp16", "--precision bf16")
+        raise InputError("Megatron-LM does not train experts in fp16", "--precision bf16")
     if model.mtp > 1 and p.schedule == "interleaved-overlap":
         raise InputError(
-            f"Megatron-LM hides no all-to-all with {model.mtp} layers of multi-token prediction",
+            f"Megatron-LM cannot hide all-to-all with {model.mtp} layers of multi-token prediction",
             "--schedules 1f1b,interleaved",
         )
 
 
 def megatron_environment(parallel: Parallel) -> str:
-    """Return which variable Megatron-LM wants set on GPUs before Blackwell; empty where it asks
-    for none.
-    """
+    """Return the variable that Megatron-LM needs set on GPUs before Blackwell, or ''."""
     p = parallel
     if (p.tp == 1 and p.cp == 1) or p.zero > 1 or p.schedule == "interleaved-overlap":
         return ""
     return "CUDA_DEVICE_MAX_CONNECTIONS=1"
 
 
-def _megatron_groups(parallel: Parallel) -> list[str]:
-    """Write how many microbatches pass a chunk together, where that is not the number of pipeline
-    devices.
+def _interleaving_flags(parallel: Parallel) -> list[str]:
+    """Return the flags of pairs, and of a group of microbatches other than the pipeline devices.
+
+    Raises:
+        InputError: Megatron-LM refuses the number of microbatches, or pairs with full recompute.
     """
     p = parallel
     paired = p.schedule == "interleaved-overlap"
     if paired and p.recompute == "full":
         raise InputError(
-            "Megatron-LM hides no all-to-all where whole layers recompute",
+            "Megatron-LM cannot hide all-to-all with full recompute",
             "--recomputes none,selective",
         )
     size = group_size(Shape(p.pp, p.vp, p.microbatches), fused=int(paired))
     rest = p.microbatches % size
     if size < p.pp or 0 < rest < p.pp:
         raise InputError(
-            f"Megatron-LM interleaves no {p.microbatches} microbatches on {p.pp} pipeline devices",
+            f"Megatron-LM cannot interleave {p.microbatches} microbatches on {p.pp} pipeline "
+            f"devices",
             "--mbs 1, or a larger --gbs",
         )
     flags = ["--overlap-moe-expert-parallel-comm"] if paired else []
@@ -196,8 +196,8 @@ def _megatron_groups(parallel: Parallel) -> list[str]:
     )
 
 
-def _megatron_model(model: Model) -> list[str]:
-    """Return the flags of a model's layers besides their sizes."""
+def _model_flags(model: Model) -> list[str]:
+    """Return the flags of a model that plans of all models do not need."""
     flags = [f"--max-position-embeddings {model.seq}"]
     flags += [f"--vocab-size {model.vocab}"] if model.vocab else []
     if not model.learned_positions:
@@ -206,7 +206,7 @@ def _megatron_model(model: Model) -> list[str]:
         flags.append("--untie-embeddings-and-output-weights")
     if not model.biases:
         flags.append("--disable-bias-linear")
-    # every model with gates in the library, and all that are usual, has these norms
+    # common models with gated MLPs, and all in the library, have RMSNorm
     if model.gated:
         flags += ["--normalization RMSNorm", "--swiglu"]
     if model.kv_lora:
@@ -235,11 +235,11 @@ def _megatron_model(model: Model) -> list[str]:
 
 
 def environment_note(parallel: Parallel) -> str:
-    """Return the sentence on the variable that Megatron-LM asks for; empty without one."""
+    """Return the note on the variable that Megatron-LM needs, or ''."""
     variable = megatron_environment(parallel)
     if not variable:
         return ""
-    return f"Megatron-LM also asks for {variable} in the environment of GPUs before Blackwell"
+    return f"on GPUs before Blackwell, Megatron-LM also needs {variable} in its environment"
 
 
 LAUNCHER = Launcher(

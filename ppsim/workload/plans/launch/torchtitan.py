@@ -1,4 +1,4 @@
-"""Launch flags of torchtitan: the tables of its TOML."""
+"""Launch flags of torchtitan, as tables of its TOML."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.launcher import Launcher, check_layers
 
-# What torchtitan's converters of linear layers are called.
+# torchtitan's names for converters of linear layers, by training precision
 CONVERTERS = {"fp8": "quantize.linear.float8", "mxfp8": "quantize.linear.mx"}
 
 
 def torchtitan_lines(model: Model, parallel: Parallel, layout: Layout) -> list[str]:
-    """Write the tables of torchtitan's job configuration that a plan decides, line by line.
+    """Return a plan's tables for torchtitan's job configuration, line by line.
 
     Raises:
-        InputError: torch has no such schedule, or refuses its microbatches; torchtitan has no such
-            precision or expert ranks; or activations wait on the host.
+        InputError: torch does not support the schedule or the number of microbatches, or torchtitan
+            does not support the precision, the expert ranks, or offloading.
     """
     p = parallel
     name = find(p.schedule_name).torch.removeprefix("Schedule")
@@ -31,13 +31,13 @@ def torchtitan_lines(model: Model, parallel: Parallel, layout: Layout) -> list[s
     )
     if p.precision in CONVERTERS:
         lines += ["[model]", f'converters = ["{CONVERTERS[p.precision]}"]', ""]
-    # microbatches that it takes at once: others it accumulates
-    whole = p.microbatches if p.pp > 1 else 1
+    # a pipeline step runs all microbatches; without a pipeline torchtitan accumulates them
+    per_step = p.microbatches if p.pp > 1 else 1
     if p.narrow_weights and p.precision == "fp8":
         lines += ["[quantize.linear.float8]", "enable_fsdp_float8_all_gather = true", ""]
     lines += [
         "[training]",
-        f"local_batch_size = {p.mbs * whole}",
+        f"local_batch_size = {p.mbs * per_step}",
         f"global_batch_size = {p.gbs}",
         f"seq_len = {model.seq}",
         "",
@@ -70,7 +70,7 @@ def torchtitan_lines(model: Model, parallel: Parallel, layout: Layout) -> list[s
     lines += ["", "[activation_checkpoint]", f'mode = "{p.recompute}"']
     if p.recompute == "selective":
         lines[-1] += (
-            "  # the plan recomputes attention's products; torchtitan chooses operators itself"
+            "  # the plan recomputes attention's products; torchtitan selects other operators"
         )
     lines += [
         "",
@@ -82,17 +82,19 @@ def torchtitan_lines(model: Model, parallel: Parallel, layout: Layout) -> list[s
 
 
 def _check_torchtitan(parallel: Parallel, schedule: str) -> None:
-    """Refuse what torchtitan's checks refuse; ``schedule``: torch's name of it, empty where it has
-    none.
+    """Refuse plans that torchtitan does not support (InputError).
+
+    ``schedule`` is the schedule's name in torch, or '' if it has none.
     """
     p = parallel
     if p.optimizer == "muon":
-        raise InputError("no launch flags are known of torchtitan's Muon", "leave out --flags")
+        raise InputError("ppsim does not know torchtitan's flags for Muon", "leave out --flags")
     if p.offload:
-        raise InputError("torchtitan offloads no share of the activations", "--offload 0")
+        raise InputError("torchtitan cannot offload a share of the activations", "--offload 0")
     if p.pipeline_first:
         raise InputError(
-            f"torchtitan does not number ranks {p.rank_order}", "leave out --rank-order"
+            f"torchtitan does not number ranks in the order {p.rank_order}",
+            "leave out --rank-order",
         )
     if p.precision not in ("bf16", *CONVERTERS):
         raise InputError(f"torchtitan does not train in {p.precision}", "--precision bf16")
@@ -101,24 +103,25 @@ def _check_torchtitan(parallel: Parallel, schedule: str) -> None:
     rounds = max(1, p.microbatches // p.pp)
     if p.schedule in ("interleaved", "interleaved-zb") and p.microbatches % rounds:
         raise InputError(
-            f"torch interleaves no {p.microbatches} microbatches on {p.pp} devices", "another --mbs"
+            f"torch cannot interleave {p.microbatches} microbatches on {p.pp} devices",
+            "another --mbs",
         )
     if p.pp > 1 and not schedule:
-        able = "1f1b,interleaved,interleaved-zb,zb-v-torch,dualpipe-v"
+        supported = "1f1b,interleaved,interleaved-zb,zb-v-torch,dualpipe-v"
         raise InputError(
-            f"torch.distributed.pipelining has no schedule {p.schedule}", f"--schedules {able}"
+            f"torch.distributed.pipelining has no schedule {p.schedule}", f"--schedules {supported}"
         )
     if p.ep > 1 and (p.ep % (p.tp * p.cp) or not p.zero):
         raise InputError(
-            f"torchtitan takes expert ranks in whole groups of {p.tp * p.cp} tensor and context "
-            f"ranks that are sharded",
+            f"torchtitan needs ZeRO, and --ep in multiples of tp x cp = {p.tp * p.cp}",
             f"--ep {p.tp * p.cp} or a multiple, --zero 1",
         )
 
 
 def _torchtitan_stages(layout: Layout) -> list[str]:
-    """Write how layers are divided: torchtitan counts embedding and output as a layer each unless
-    it is told not to.
+    """Return the lines for the split of layers.
+
+    By default torchtitan counts embedding and output as a layer each; these lines override that.
     """
     if len(set(layout.layers)) == 1:
         return [
@@ -132,8 +135,8 @@ def _torchtitan_stages(layout: Layout) -> list[str]:
         first += count
     parts[0].insert(0, "tok_embeddings")
     parts[-1] += ["norm", "output"]
-    named = (", ".join(f'"{module}"' for module in part) for part in parts)
-    return ["module_fqns_per_model_part = [", *(f"  [{modules}]," for modules in named), "]"]
+    quoted = (", ".join(f'"{module}"' for module in part) for part in parts)
+    return ["module_fqns_per_model_part = [", *(f"  [{modules}]," for modules in quoted), "]"]
 
 
 LAUNCHER = Launcher(
