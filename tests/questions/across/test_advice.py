@@ -299,7 +299,7 @@ def test_limits_are_left_out_where_they_cost_more_than_their_budget(spare, is_fo
     ops = sum(len(asked("run", name, *SMALL)["ops"]["kind"]) for name in ("1f1b", "zb-v"))
     advice = limits_of(monkeypatch, BUDGET=RUNS * ops + spare)
     assert ("B and a message takes less than" in advice) == is_found
-    left_out = "; up to which times was left out, as it takes long at this size"
+    left_out = "; the times up to which that holds take long to find at this size"
     assert (left_out in advice) == (not is_found)
 
 

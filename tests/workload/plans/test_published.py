@@ -320,7 +320,7 @@ def test_keys_that_nobody_reads_are_named(tmp_path, capsys):
         "architecture.params_B",
     ]
     (tmp_path / "t.json").write_text(json.dumps([{**BRIDGE, **keys}]))
-    named = f"keys of rows that are not read: {', '.join(said)}"
+    named = f"unknown keys of rows, not read: {', '.join(said)}"
     assert named in invoke("plan", "--against", str(tmp_path / "t.json")).stdout
     found = json.loads(invoke("plan", "--against", str(tmp_path / "t.json"), "--json").stdout)
     assert found["summary"]["unknown_keys"] == said
