@@ -50,6 +50,7 @@ def test_numbers_are_written_as_numbers(tmp_path):
     assert (tmp_path / "t.csv").read_text().split() == ["n", "-1", "-2.5", "1e-09", "-inf"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["=cmd.json", "@x.json", "-x.json", "'=x.json", "a\x1b[31m.json"])
 def test_a_sweep_of_such_a_file_is_kept_and_taken_up_again(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)

@@ -517,12 +517,13 @@ def test_changes_of_what_goes_round_are_compared_by_its_period():
     assert [each["period"] for each in found] == [6, 8]
     forward = numbers("explain", "forward-only", "--devices", "4", "--mb", "8")
     assert (forward["period"], "always busy" in forward["advice"]) == (8, True)
-    steps = numbers("explain", "1f1b", *STEPS)
-    assert steps["period"] == 35
+    few = ("--devices", "2", "--mb", "4", "--steps", "3", "--t-optimizer", "2")
+    steps = numbers("explain", "1f1b", *few)
+    assert steps["period"] == 17
     rivals = {each["change"]: each["period"] for each in steps["what_if"]}
     for name in ("zb-v", "zb-1p"):
         if f"schedule={name}" in rivals:
-            ran = numbers("run", name, *STEPS)
+            ran = numbers("run", name, *few)
             assert rivals[f"schedule={name}"] == pytest.approx(ran["period"])
     assert any(name.startswith("schedule=") for name in rivals)
     # one step without an optimizer does not go round

@@ -307,6 +307,7 @@ def test_a_change_that_is_none_is_refused(change, said):
         explain("1f1b", "--stages", "4", "--mb", "8", "--what-if", change)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["gpipe", "izb"])
 def test_traces_of_torch_are_explained(tmp_path, name):
     """Traces with receive spans: causes sum to the idle time, and what follows an arrival is the

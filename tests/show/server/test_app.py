@@ -148,6 +148,7 @@ def test_fields_are_answered_with_their_report(app):
     assert single["timelines"][0]["makespan"] == 12
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "fields"),
     [

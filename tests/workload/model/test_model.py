@@ -915,6 +915,7 @@ def test_a_tower_costs_its_layers_beside_the_embedding_and_no_backward_where_it_
         read_model(str(path))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("schedule", ["1f1b", "1f1b-overlap", "dualpipe", "zb-1p"])
 @pytest.mark.parametrize(
     "options", [{}, {"overlap_tp": False}, {"dispatch": "deepep", "dispatch_bytes": 1}]
