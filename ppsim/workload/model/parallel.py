@@ -88,6 +88,8 @@ class Parallel:
             of torchtitan.
         early_weights: whether tokens' weights count before experts' second product, so that its
             output is not kept.
+        sums_in_products: whether the product that makes a weight's gradient adds it to the sum:
+            Megatron-LM's gradient_accumulation_fusion.
         adapters: whether only small adapters (LoRA) are trained: no weight gradients, reductions or
             optimizer states.
         kernels: whose kernels run between the products: fused (Transformer Engine, Apex, Triton);
@@ -145,6 +147,7 @@ class Parallel:
     narrow_activation: bool = False
     narrow_weights: bool = False
     early_weights: bool = False
+    sums_in_products: bool = True
     adapters: bool = False
     kernels: str = "fused"
     cuda_graphs: str = "full"
