@@ -12,6 +12,9 @@ from ppsim.workload.model.parallel import Parallel
 # Doublings of nodes, from one on, at which an all-to-all reaches the share of links that was
 # fitted: between two nodes its messages are larger, and fewer of them meet.
 MANY = 2.0
+# Ranks in a node, up to which a group whose ranks alternate with others' reaches the root of their
+# links: as replicas of 2 and of 4 tensor ranks do in vTrain's runs.
+MEET = 4
 # seconds from GPU to GPU inside a node, on a ring of several: NCCL's tuning table has 0.6 to 3.4 us
 HOP = 1.5e-6
 
@@ -110,7 +113,8 @@ def gather_seconds(
 
     Bytes pass a ring of all ranks, and messages, each of which waits for the one before: NCCL's
     tree for gathers, PAT, is for one GPU a node. ``calls``: in how many gathers the bytes come.
-    ``summed``: they are half of a sum.
+    ``summed``: they are half of a sum. NCCL finds the rings of each group alone, so those of
+    groups whose ranks alternate in a node meet at its links.
     """
     n = group.size
     if n == 1:
@@ -120,8 +124,9 @@ def gather_seconds(
     steps = found.software.collective_us * 1e-6 * (inside - 1)
     if crosses:
         nodes, step = n / inside, group.step(machine)
+        links = inside if group.stride == 1 else inside / min(inside, MEET) ** 0.5
         far = (
-            group.saved(machine, summed) * machine.inter_bytes_per_s * found.curve.between * inside
+            group.saved(machine, summed) * machine.inter_bytes_per_s * found.curve.between * links
         )
         rate = min(rate, far / machine.crowding(nodes, step))
         steps += (nodes - 1) * (machine.latency(True) + (inside - 1) * HOP)
