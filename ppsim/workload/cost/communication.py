@@ -125,9 +125,7 @@ def gather_seconds(
     if crosses:
         nodes, step = n / inside, group.step(machine)
         links = inside if group.stride == 1 else inside / min(inside, MEET) ** 0.5
-        far = (
-            group.saved(machine, summed) * machine.inter_bytes_per_s * found.curve.between * links
-        )
+        far = group.saved(machine, summed) * machine.inter_bytes_per_s * found.curve.between * links
         rate = min(rate, far / machine.crowding(nodes, step))
         steps += (nodes - 1) * (machine.latency(True) + (inside - 1) * HOP)
     return bytes_ * (n - 1) / n / rate + calls * steps

@@ -27,8 +27,6 @@ class Pieces(NamedTuple):
         dp: shape (stages,).
         gather: shape (stages,).
         optimizer: shape (stages,).
-        tied: shape (stages,), of adding up the gradients of a table that embedding and output
-            share.
         hops: shape (devices, devices), of a message.
     """
 
@@ -37,7 +35,6 @@ class Pieces(NamedTuple):
     dp: Floats
     gather: Floats
     optimizer: Floats
-    tied: Floats
     hops: Floats
 
 
@@ -92,4 +89,4 @@ def slowest(machine: Machine, parallel: Parallel, each: Sequence[Pieces]) -> Pie
     columns = {
         name: most(name, held) for name in ("time", "communication", "dp", "gather", "optimizer")
     }
-    return Pieces(**columns, tied=most("tied", np.ones_like(held)), hops=most("hops", ends))
+    return Pieces(**columns, hops=most("hops", ends))
