@@ -75,7 +75,7 @@ def test_totals_are_no_run(tmp_path):
     path.write_text(MOST)
     for words, said in (
         (["read", str(path), "--iteration", "3"], "--iteration"),
-        (["diff", str(path), str(path)], "totals of timers and no run"),
-        (["diff", str(path), "1f1b", "--devices", "2", "--mb", "2"], "totals of timers and no run"),
+        (["diff", str(path), str(path)], "totals of timers, not a run"),
+        (["diff", str(path), "1f1b", "--devices", "2", "--mb", "2"], "totals of timers, not a run"),
     ):
         assert said in str(invoke(*words).exception)
