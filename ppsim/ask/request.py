@@ -1,4 +1,4 @@
-"""From the words of Python and JSON to a request."""
+"""Make requests from values of Python and JSON."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ R = TypeVar("R", bound=Request)
 
 
 def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
-    """Make a request of values as Python or JSON gives them: by name or long spelling, as objects
-    or texts.
+    """Return a request with values of Python or JSON, by name or long spelling of the option.
 
-    ``check`` refuses options that would have no effect, as the command line does.
+    With ``check``, options without effect are refused, as on the command line.
 
     Raises:
-        InputError: no option has this name, or a value that the option cannot have.
+        InputError: no option has a name, or an option cannot have its value.
     """
     found = {
         declared.name: read_value(declared, value) for declared, value in find_options(kind, values)
@@ -38,10 +37,10 @@ def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
 
 
 def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[Option, Any]]:
-    """Find the option of each value that is there, by its name or a long spelling.
+    """Return the option of each value that is not None, with the value.
 
     Raises:
-        InputError: no option has the name, or two names are of one option.
+        InputError: no option has a name, or two names are of one option.
     """
     options = list_options(kind)
     known = {word: each for each in options for word in each.words}
@@ -65,8 +64,10 @@ def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[O
 
 
 def read_value(declared: Option, value: Any) -> Any:
-    """Read a value: a text as the command line does, else as its type takes it (InputError: the
-    option cannot).
+    """Return the value of an option, converted from a text or an object.
+
+    Raises:
+        InputError: the option cannot have the value.
     """
     if declared.many:
         parts = value if isinstance(value, list | tuple) else (value,)
@@ -75,10 +76,11 @@ def read_value(declared: Option, value: Any) -> Any:
 
 
 def _read_one(declared: Option, value: Any) -> Any:
+    """Return one value of an option, converted from a text or an object."""
     if declared.is_object:
         if f"{type(value).__module__}.{type(value).__qualname__}" != declared.type:
             raise InputError(
-                f"{declared.name}: {value!r} is no {declared.type}", "Costs.of(F=1, B=2)"
+                f"{declared.name}: not a {declared.type}: {value!r}", "Costs.of(F=1, B=2)"
             )
         return value
     if isinstance(value, os.PathLike):
@@ -88,10 +90,8 @@ def _read_one(declared: Option, value: Any) -> Any:
     if isinstance(value, bool) != (declared.type is bool) and not isinstance(
         declared.type, OptionalValue
     ):
-        raise InputError(
-            f"{declared.name}: {value!r} is "
-            + ("not true or false" if declared.type is bool else "no value")
-        )
+        expected = "true or false" if declared.type is bool else "a value"
+        raise InputError(f"{declared.name}: not {expected}: {value!r}")
     if hasattr(value, "tolist"):  # numpy's
         value = value.tolist()
     if isinstance(value, range):
@@ -108,4 +108,4 @@ def _read_one(declared: Option, value: Any) -> Any:
     except click.ClickException as error:
         raise InputError(f"{declared.name}: {error.message}") from None
     except (TypeError, ValueError):
-        raise InputError(f"{declared.name}: {value!r} is no {kind.name}") from None
+        raise InputError(f"{declared.name}: not a {kind.name}: {value!r}") from None

@@ -358,7 +358,7 @@ def test_a_table_of_runs_with_a_nested_layout_is_refused(tmp_path):
     (tmp_path / "x.parquet").write_bytes(
         written({"id": ["a"], "layout": [[1, 2]], "tags": [["x"]]})
     )
-    assert "column 'layout' holds lists or objects" in str(
+    assert "column 'layout' contains lists or objects" in str(
         refused("plan", "--against", str(tmp_path / "x.parquet"))
     )
     (tmp_path / "x.parquet").write_bytes(written({"id": ["a"], "tags": [["x"]]}))

@@ -131,7 +131,7 @@ def test_a_figure_takes_no_option_of_a_run(option):
     invoke(*COMMAND.split(), "-q", "-o", "a.svg")
     code, out, errors = answer("read", "a.svg", option)
     assert (code, out) == (2, "")
-    assert "'a.svg' holds no schedule in a known format" in errors
+    assert "'a.svg' contains no schedule in a known format" in errors
 
 
 @pytest.mark.parametrize(

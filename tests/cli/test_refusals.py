@@ -152,7 +152,7 @@ def test_charts_are_not_shaped_where_none_is_drawn(tmp_path):
     error = refused(
         "compare", "1f1b", "gpipe", *SMALL, "--tradeoff", "--memory", "-o", str(tmp_path / "a.svg")
     )
-    assert str(error).startswith("--memory shapes charts, and --tradeoff draws time against memory")
+    assert str(error).startswith("--memory is for charts, and --tradeoff draws time against memory")
 
 
 def test_a_long_name_is_cut_in_its_refusal():

@@ -169,7 +169,7 @@ def test_slices_run_again_with_their_microbatch():
     ],
 )
 def test_what_says_nothing_of_recompute_is_refused(text):
-    with pytest.raises(InputError, match="does not say what is recomputed"):
+    with pytest.raises(InputError, match="not a rule of recompute"):
         parse_rules(text)
 
 

@@ -136,7 +136,7 @@ def test_replicas_with_fewer_microbatches_hang_in_their_collectives(tmp_path):
 
 def test_what_says_nothing_of_shapes_is_refused(tmp_path):
     assert "--t-shape is the wait for a shape" in str(refused("run", *SHAPE, "--t-shape", "1"))
-    assert "--shapes waits at every message" in str(
+    assert "--shapes makes every message wait" in str(
         refused("run", *SHAPE, "--shapes", "exchange", "--p2p", "overlap")
     )
     path = str(tmp_path / "x.csv")

@@ -24,8 +24,9 @@ from ppsim.ask.groups import (
     SeveralSchedules,
     ShapeOptions,
     cap_option,
+    mbs_option,
 )
-from ppsim.ask.options import Request, common, flag, group, option
+from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import SentFile, TaskOptions, finish_tasks, send_files
 from ppsim.ask.terminal import TONES, count_colours, shows_colours
@@ -115,9 +116,7 @@ class SweepRequest(Request):
     )
     costs: CostOptions = group(CostOptions, "Costs")
     modelled: ModelledOptions = group(ModelledOptions, "Costs")
-    mbs: int | None = option(
-        "--mbs", type=click.IntRange(min=1), help="Sequences in each microbatch of --model (1)."
-    )
+    mbs: int | None = mbs_option("--model")
     network: NetworkOptions = group(NetworkOptions, "Messages")
     cap: str | None = cap_option()
     output: OutputOptions = group(OutputOptions, "Output")
@@ -397,7 +396,6 @@ class Sweep(Answer[SweepRequest]):
         """Return the writer of each -o: the table, time against memory, or heat maps."""
         from ppsim.analysis.heat import heat_map
         from ppsim.analysis.tradeoff import Point
-        from ppsim.show.files.tradeoff import save_heat
 
         timed = [row for row in self.rows if row["applies"]]
         points = [
@@ -419,6 +417,8 @@ class Sweep(Answer[SweepRequest]):
         heat = heat_map(sorted(columns, key=lambda column: column.key != key), self.rows)
         draw = None
         if self.request.heat:
+            from ppsim.show.files.tradeoff import save_heat
+
             draw = partial(save_heat, heat, key, width=output.width, inputs=self.inputs)
         time = f"makespan per microbatch ({timed[0]['unit']})"
         return tradeoff_writers(

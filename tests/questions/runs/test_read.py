@@ -168,7 +168,7 @@ def test_a_gzipped_folder_of_traces_calibrates_as_its_files_do(tmp_path):
 
 def test_a_run_is_validated_as_one_schedule():
     error = refused("validate", "1f1b", "gpipe", "--trace", str(PRIMUS))
-    assert str(error) == "a run shows one schedule, and 2 are named"
+    assert str(error) == "a run is of one schedule, and 2 are named"
 
 
 @pytest.mark.parametrize("suffix", ["trace.json", "json"])

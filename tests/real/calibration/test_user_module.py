@@ -151,15 +151,15 @@ def test_what_is_wrong_with_a_stage_is_said_with_its_place(tmp_path, function, s
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--module", FILE), "how many there are is missing"),
+        (("--module", FILE), "needs the number of stages"),
         (("--stages", "4"), "--stages is the number of stages of --module"),
         (
             ("--module", FILE, "--stages", "4", "--hidden", "64"),
-            "--module brings the model, so --hidden",
+            "--module makes the stages, so --hidden",
         ),
         (
             ("--module", FILE, "--stages", "4", "--dtype", "float64"),
-            "--module brings the model, so --dtype",
+            "--module makes the stages, so --dtype",
         ),
         pytest.param(
             ("--module", "nowhere.py:stage", "--stages", "4"),

@@ -203,7 +203,7 @@ def test_code_that_fails_in_a_process_of_the_run_is_bad_input(tmp_path):
     ("words", "says"),
     [
         (("--ops", "timed"), "--module has stages that compute"),
-        (("--hidden", "64"), "--module brings the model, so --hidden"),
+        (("--hidden", "64"), "--module makes the stages, so --hidden"),
         (("--runner", "partitioned"), "not those of --module"),
         (
             ("--profile", str(Path(FILE).parents[2] / "gallery" / "profile-cpu.toml")),

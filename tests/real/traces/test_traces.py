@@ -310,7 +310,7 @@ def test_receives_that_show_as_kernels_of_nccl_alone_are_found(told, tmp_path):
         (ONE % b"1" + b', "baseTimeNanoseconds": 1e30}', "not a time since 1970"),
         (ONE % b"1" + b', "deviceProperties": 1}', "deviceProperties: expected a list"),
         (ONE % b"1" + b', "host_name": "\\ud800"}', "not JSON"),
-        (ONE % b"1" + b', "traceEvents": []}', "holds 'traceEvents' twice"),
+        (ONE % b"1" + b', "traceEvents": []}', "has 'traceEvents' twice"),
         (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "nested too deeply"),
         (
             (ONE % b"0" + b"}").replace(b"0F0", b"99999999F0"),

@@ -249,9 +249,9 @@ def test_costs_come_from_the_schedules_that_are_named():
         ),
         (
             ("-s", "gpipe", "-s", "1f1b", "--devices", "2", "--mb", "4", "--trace", str(TRACES)),
-            "a run shows one",
+            "a run is of one",
         ),
-        (("-s", "1f1b", "--iteration", "2"), "--iteration says how to read --trace"),
+        (("-s", "1f1b", "--iteration", "2"), "--iteration needs --trace"),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(words, says):

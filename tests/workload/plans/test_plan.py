@@ -748,7 +748,7 @@ def test_an_interrupted_plan_keeps_its_results(tmp_path):
     _, errors = started.communicate(timeout=HANG_S)
     assert started.returncode == 130
     assert "Traceback" not in errors
-    assert "the same command goes on from it" in errors
+    assert "the same command continues from it" in errors
 
 
 @pytest.mark.sampled(3)
