@@ -488,7 +488,7 @@ def compare(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths again over their replica's microbatches, as many
             as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
@@ -1278,7 +1278,7 @@ def explain(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths again over their replica's microbatches, as many
             as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
@@ -1580,7 +1580,7 @@ def jitter(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         samples: Iterations to draw. (default 10000)
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
@@ -2925,7 +2925,7 @@ def run(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths again over their replica's microbatches, as many
             as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.

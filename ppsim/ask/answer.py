@@ -144,7 +144,7 @@ class Answer(ABC, Generic[Asked]):
         return None
 
     def queues(self) -> Queues | None:
-        """Return the queues of a notebook's card of a file that is checked; None for none."""
+        """Return the queues that a notebook's card draws of a file; None for none."""
         return None
 
     def _repr_html_(self) -> str:

@@ -33,7 +33,7 @@ def card_html(
     charts: Sequence[tuple[str, Timeline]],  # what to draw, each with its title
     blocks: Iterable[Block],  # what a terminal shows below the verdict
     bars: Bars | None = None,  # what to draw where there is no timeline
-    queues: Queues | None = None,  # what to draw of a file that is checked
+    queues: Queues | None = None,  # what to draw of a file without times
 ) -> str:
     """Return the card as HTML, without scripts or style sheets, which notebooks take out."""
     parts = [f'<p style="margin:4px 0;font-weight:600">{html.escape(verdict)}</p>']

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Value = float | Sequence[float]
 
+MOST_SEQUENCES = 1 << 16  # in a microbatch
 SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py, toml (a block)."
 
 
@@ -122,6 +123,22 @@ DETAILED = (
 )
 
 
+def cluster_option(text: str) -> str | None:
+    """Declare the option ``--cluster``; ``text`` is its help."""
+    found: str | None = common("--cluster", type=click.Path(), metavar="NAME|FILE", help=text)
+    return found
+
+
+def mbs_option(of: str) -> int | None:
+    """Declare the option ``--mbs``; ``of`` names the options whose microbatches it is of."""
+    found: int | None = option(
+        "--mbs",
+        type=click.IntRange(1, MOST_SEQUENCES),
+        help=f"Sequences in each microbatch of {of} (1).",
+    )
+    return found
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """Order and transport of messages, and FSDP's collectives."""
@@ -148,12 +165,8 @@ class NetworkOptions:
         "both directions, or a device, as the edge, pair and rank of check --queues; message: no "
         "limit.",
     )
-    cluster: str | None = common(
-        "--cluster",
-        type=click.Path(),
-        metavar="NAME|FILE",
-        help="Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host "
-        "costs.",
+    cluster: str | None = cluster_option(
+        "Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host costs."
     )
     message: str | None = option(
         "--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB."

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppsim.ask.groups import NetworkOptions
+from ppsim.ask.words import count_text
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -117,15 +118,14 @@ def _refuse_optimizer(schedule: Schedule) -> None:
 
     if not (schedule.kind == Kind.OPT).any():
         return
+    steps = count_text(schedule.n_rounds, "step")
     what = (
-        f"messages as ops run in queues of single devices, and {schedule.name} ends each step with "
-        f"its optimizer"
+        f"messages as ops are timed without an optimizer, and {schedule.name} has {steps} with it"
     )
     if (schedule.kind == Kind.NORM).any():
-        what += ", for which all devices wait"
+        what += ", at whose ends all devices wait for each other"
         hint = (
-            "leave out --steps, --t-optimizer and what goes with them: all devices end a step "
-            "together, so each takes that makespan and the longest --t-optimizer"
+            "leave out --steps: every step takes the makespan of one, and the longest --t-optimizer"
         )
     else:
         hint = "the simple model: leave out --p2p and --cluster, messages take --comm and --link"

@@ -8,7 +8,7 @@ import pytest
 
 import ppsim as pp
 from ppsim.errors import InputError
-from tests.commands import answer
+from tests.commands import answer, refused
 
 DECODE = ("run", "decode", "--devices", "4", "--comm", "0.2")
 
@@ -536,8 +536,10 @@ def test_a_step_takes_its_makespan_and_the_longest_optimizer(name):
     assert steps["period"] == pytest.approx(one + 3)
     assert steps["makespan"] == pytest.approx(3 * (one + 3))
     for more in (("--steps", "2"), ("--steps", "1")):
-        code, _, said = answer("run", *shape, *more, "--p2p", "overlap")
-        assert code == 2
-        assert "all devices end a step together, so each takes that makespan" in said
+        error = refused("run", *shape, *more, "--p2p", "overlap")
+        assert f"{name} has {more[1]} step" in str(error)
+        assert str(error).endswith("at whose ends all devices wait for each other")
+        says = "leave out --steps: every step takes the makespan of one, and the longest"
+        assert error.hint == f"{says} --t-optimizer"
     code, _, said = answer("run", "pipedream-2bw", *shape[1:5], "--steps", "2", "--p2p", "overlap")
     assert (code, "leave out --p2p and --cluster" in said) == (2, True)

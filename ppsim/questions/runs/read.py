@@ -27,8 +27,10 @@ from ppsim.questions.runs.timers import Timers, refuse_options
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
     from ppsim.engine.simple.terms import Spread, Terms
     from ppsim.real.traces.run import RealRun
+    from ppsim.show.drawing.card_queues import Queues
     from ppsim.show.files.provenance import Origin
     from ppsim.workload.plans.rank_chart import RankLayout
 
@@ -229,6 +231,12 @@ class ObservedRun(Answer[ReadRequest]):
             "command": self.command or None,
         }
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The iteration whose time is nearest to the median."""
+        kept = self.kept
+        number = f", iteration {kept.iterations[kept.middle()]}" * (len(self.run.iterations) > 1)
+        return [(f"{kept.schedule.name}{number}", kept.timeline(kept.middle()))]
+
     def _facts(self) -> Iterator[Block]:
         """The format, the shape and the times of the run."""
         return (Line(line, 11) for line in _headline(self.run, self.kept))
@@ -275,6 +283,13 @@ class Shape(Answer[ReadRequest]):
             **shape,
             "command": command,
         }
+
+    def queues(self) -> Queues:
+        """The queues of the file."""
+        from ppsim.show.drawing.card_queues import Queues
+
+        schedule = self.schedule
+        return Queues(schedule.offsets, schedule.kind, schedule.microbatch)
 
     def blocks(self) -> Iterator[Block]:
         """The facts of the file."""
