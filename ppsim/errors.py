@@ -48,6 +48,10 @@ class UnknownSchedule(InputError):
     """A name that no schedule has."""
 
 
+class UnknownFormat(InputError):
+    """A file of no format that a schedule can have."""
+
+
 class MissingDependency(PpsimError):
     """Torch, a GPU or another optional part is not there."""
 

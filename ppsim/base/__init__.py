@@ -12,6 +12,7 @@ __all__ = [
     "patterns",
     "priority",
     "results",
+    "scan",
     "signals",
     "source",
     "spawning",

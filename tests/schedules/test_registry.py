@@ -345,8 +345,10 @@ def test_any_two_numbers_set_the_third(numbers, shape):
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
 def test_every_schedule_says_what_it_is(family):
     """Each has a title, three lines for a newcomer, its closed forms and where it comes from."""
-    assert len(family.idea.splitlines()) == 3
-    assert all([family.title, family.bubble, family.peak, family.paper])
+    lines = len(family.idea.splitlines())
+    assert lines == 3, f"idea of {family.name} has {lines} lines, not three"
+    said = {"title", "bubble", "peak", "paper"}
+    assert {name for name in said if not getattr(family, name)} == set(), family.name
     assert family.split == any((generate_any(family.name).kind == kind).any() for kind in (2, 3))
 
 

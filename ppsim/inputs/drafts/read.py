@@ -5,19 +5,18 @@ The suffix of the file decides the format; without a known suffix, the text does
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
+from ppsim.base.scan import load_files
 from ppsim.base.source import name_of, read_text
 from ppsim.base.text import STANDARD_INPUT, shorten
 from ppsim.core.draft import Draft
 from ppsim.core.timeline import Timeline
-from ppsim.errors import InputError, InvalidSchedule
+from ppsim.errors import InputError, InvalidSchedule, UnknownFormat
 from ppsim.inputs.check.checks import check
 from ppsim.inputs.drafts import readers
 
@@ -37,11 +36,8 @@ class Reader(Protocol):
 @cache
 def readable() -> dict[str, Reader]:
     """Return all readers by suffix."""
-    modules = [
-        importlib.import_module(f"{readers.__name__}.{m.name}")
-        for m in pkgutil.iter_modules(readers.__path__)
-    ]
-    return {suffix: cast(Reader, module) for module in modules for suffix in module.SUFFIXES}
+    modules = load_files(readers, "SUFFIXES", "matches", "parse")
+    return {suffix: module for module in modules for suffix in module.SUFFIXES}
 
 
 def read(path: str) -> Draft:
@@ -77,8 +73,10 @@ def parse(text: str, source: str) -> Draft:
     for suffix in sorted(known, key=len, reverse=True):
         if known[suffix].matches(text):
             return known[suffix].parse(text, source)
-    reason = "contains no schedule in a known format" if text.strip() else "is empty"
-    raise InputError(f"'{source}' {reason}", f"one of {' '.join(sorted(known))}")
+    hint = f"one of {' '.join(sorted(known))}"
+    if not text.strip():
+        raise InputError(f"'{source}' is empty", hint)
+    raise UnknownFormat(f"'{source}' contains no schedule in a known format", hint)
 
 
 def require_sound(draft: Draft) -> Draft:

@@ -21,8 +21,8 @@ from ppsim.ask.types import ScheduleName
 from ppsim.ask.words import count_text, shape_line
 from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size
-from ppsim.errors import InputError
-from ppsim.questions.runs.stated import read_named_run, shows_run, unit_option
+from ppsim.errors import InputError, UnknownFormat
+from ppsim.questions.runs.stated import add_run_formats, read_named_run, shows_run, unit_option
 from ppsim.questions.runs.timers import Timers, refuse_options
 
 if TYPE_CHECKING:
@@ -118,11 +118,13 @@ def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ran
             if draft
             else read_named_run(files, request.schedule, request.unit or "")
         )
-    except InputError:
+    except InputError as error:
         found = _origin(files)
         if found is None or TypedOptions.from_request(request).spellings(
             ("schedule", "iteration", "unit")
         ):
+            if isinstance(error, UnknownFormat):
+                add_run_formats(error)
             raise
         return Written(request, found)
     kept = (

@@ -5,9 +5,7 @@ Readers are the files of ``readers/``, found by a scan.
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -16,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.base.scan import load_files
 from ppsim.base.source import name_of, read_bytes
 from ppsim.base.unpack.limits import FILES, Meter
 from ppsim.core.draft import Draft
-from ppsim.errors import InputError
+from ppsim.errors import InputError, UnknownFormat
 from ppsim.inputs.drafts.read import parse, require_sound
 from ppsim.real.traces import readers
 from ppsim.real.traces.reader import Reader, RunFiles, TraceFile
@@ -32,8 +31,7 @@ TIMELINE = "timeline"
 @cache
 def find_readers() -> tuple[Reader, ...]:
     """Return all readers, in the order in which they are tried."""
-    names = [f"{readers.__name__}.{found.name}" for found in pkgutil.iter_modules(readers.__path__)]
-    found = [importlib.import_module(name).READER for name in names]
+    found: list[Reader] = [module.READER for module in load_files(readers, "READER")]
     return tuple(sorted(found, key=lambda reader: (reader.place, reader.name)))
 
 
@@ -177,7 +175,10 @@ def _read_timeline(source: str, files: Mapping[str, TraceFile]) -> RealRun:
     """Read one file of ppsim with a schedule and its times."""
     if len(files) != 1:
         raise InputError(f"{source} does not contain a run", expected())
-    draft: Draft = require_sound(parse(next(iter(files.values())).text, source))
+    try:
+        draft: Draft = require_sound(parse(next(iter(files.values())).text, source))
+    except UnknownFormat as error:
+        raise InputError(f"{source} does not contain a run", expected()) from error
     timeline = draft.timeline()
     if timeline is None:
         raise InputError(f"{source} is a schedule without times, not a run", expected())
