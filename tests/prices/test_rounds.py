@@ -174,7 +174,7 @@ REFUSED = [
     (("decode", "--feedback", "-1"), "not in the range"),
     (("decode", "--steps", "0"), "0"),
     (("decode", "--reorder", "--mb-scale", "1,2,3,4"), "goes round"),
-    (("decode", "--grid"), "feeds back"),
+    (("decode", "--grid"), "feeds results back"),
 ]
 
 

@@ -130,10 +130,10 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
         *_kind_sentences(kind, name, names),
         f"times: in {unit}",
     )
-    table = OpTable(
+    found = OpTable(
         source, numbers, kind, name, names, group, start, end, posted, unit, rows, column_notes
     )
-    return replace(table, notes=(*guess, *_reversed_sentences(table, is_reversed)))
+    return replace(found, notes=(*guess, *_reversed_sentences(found, is_reversed)))
 
 
 def _reversed_sentences(table: OpTable, is_reversed: NDArray[np.bool_]) -> Iterator[str]:
