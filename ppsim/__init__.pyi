@@ -2593,7 +2593,7 @@ def read(
     ...
 
 def run(
-    schedule: str | Schedule,
+    schedule: str | os.PathLike[str] | Schedule,
     *,
     stages: int | None = None,
     devices: int | None = None,

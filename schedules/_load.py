@@ -107,7 +107,7 @@ def split_chunks(spec: str) -> tuple[str, int | None]:
 def reads_ops(spec: str) -> bool:
     """Return whether a spelling is a file of ops, which states its shape."""
     return spec == "-" or (
-        not spec.endswith((".py", ".toml")) and bool(Path(spec).suffix) and Path(spec).is_file()
+        not spec.endswith((".py", ".toml")) and bool(Path(spec).suffix) and os.path.isfile(spec)
     )
 
 

@@ -370,12 +370,13 @@ def shape_for(
 
     shape = _fit(family, given)
     if shape is None:
-        raise InputError(_contradiction(family, given), _suggest(family, given, works))
+        raise InputError(_contradiction(family, given), lambda: _suggest(family, given, works))
     if shape.stages > MOST_STAGES or shape.chunks * shape.microbatches * shape.slices > MOST_CELLS:
         raise _size_error(shape)
     if broken := family.broken_rules(shape):
         raise InputError(
-            f"{family.name} needs {broken[0].text}; got {shape}", _suggest(family, given, works)
+            f"{family.name} needs {broken[0].text}; got {shape}",
+            lambda: _suggest(family, given, works),  # most who ask whether a shape fits do not care
         )
     return shape
 

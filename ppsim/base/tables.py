@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,13 @@ def _rows_of_csv(lines: Lines, columns: Collection[str], meter: Meter) -> list[d
     names = [_strip_formula_guard(cell) for cell in next(table, [])]
     wanted = [(place, name) for place, name in enumerate(names) if name in columns or not columns]
     _refuse_columns(lines.name, len(wanted))
-    for row in table:
+    _refuse_twice(lines.name, [name for _, name in wanted])
+    for number, row in enumerate(table, 1):
+        if any(map(str.strip, row[len(names) :])):
+            raise InputError(
+                f"{lines.name}: row {number} has {len(row)} cells for {len(names)} columns",
+                "one cell for each column; a cell with a comma stands in quotation marks",
+            )
         cells = {
             name: _strip_formula_guard(row[place]) if place < len(row) else None
             for place, name in wanted
@@ -181,6 +188,14 @@ def _refuse_columns(name: str, count: int) -> None:
         raise InputError(
             f"{name} has {count:,} columns, more than {MOST_COLUMNS:,}", "a column for each number"
         )
+
+
+def _refuse_twice(name: str, columns: Sequence[str]) -> None:
+    """Refuse two columns of one name, of which a reader would take the last."""
+    counts = Counter(column for column in columns if column.strip())
+    for column, count in counts.most_common(1):
+        if count > 1:
+            raise InputError(f"{name} has two columns {quote(column)}", "rename one of them")
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:

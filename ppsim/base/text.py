@@ -75,7 +75,11 @@ def quote(value: object, most: int = 80) -> str:
     """Return a value from a file in Python's notation, shortened, for messages."""
     if isinstance(value, int) and value.bit_length() > 4 * most:
         return f"a whole number of {value.bit_length()} bits"
-    return shorten(repr(value[:most] if isinstance(value, list | str) else value), most)
+    try:
+        written = repr(value[:most] if isinstance(value, list | str) else value)
+    except ValueError:  # Python writes no number of thousands of digits
+        return "a number of thousands of digits"
+    return shorten(written, most)
 
 
 def shell_line(words: Sequence[str]) -> str:

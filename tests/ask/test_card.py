@@ -105,7 +105,7 @@ def folder(tmp_path_factory):
     return found
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CARDS)
 def test_a_card_is_small_and_begins_with_the_verdict(name, folder, monkeypatch):
     monkeypatch.chdir(folder)

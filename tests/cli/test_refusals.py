@@ -121,6 +121,7 @@ def test_every_command_and_option_that_a_refusal_names_exists():
         )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [

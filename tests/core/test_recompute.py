@@ -132,6 +132,7 @@ def test_rules_end_where_all_or_none_are_run_again(name, rules, same):
     assert cells(add_recompute(plain, "none")) == cells(plain)
 
 
+@pytest.mark.sampled(4)
 @each_schedule
 def test_each_stage_may_have_its_own_rule(name):
     """A stage runs again what the rule alone would run again there."""
@@ -197,7 +198,7 @@ def test_recompute_costs_a_forward_by_default():
     assert costs_for(schedule, tf=[1, 3], tr=5).time[Kind.R].tolist() == [5, 5]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @each_schedule
 @pytest.mark.parametrize("order", ["early", "torch"])
 def test_the_detailed_model_runs_it_as_the_simple_one(name, order):

@@ -97,7 +97,7 @@ def test_commands_refuse_what_says_nothing(command):
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("words", [words for words, rules in ARGUMENTS if rules != "none"])
 def test_files_are_made_again(tmp_path, words):
     path, again = tmp_path / "x.json", tmp_path / "y.json"

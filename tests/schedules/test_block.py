@@ -33,6 +33,7 @@ def test_the_gallerys_block_is_v_half():
         assert np.array_equal(getattr(own, column), getattr(ours, column))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [

@@ -70,7 +70,7 @@ def test_messages_of_a_file_are_not_simulated_where_results_are_fed_back(tmp_pat
     assert "cannot take decoder, whose last stage feeds results back to the first" in str(refusal)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize(
     ("devices", "chunks", "batches", "seed"),
     list(product((1, 2, 3), (1, 2), (1, 2, 3), (1, 2))),

@@ -35,7 +35,7 @@ def lengths(tmp_path):
     return str(path)
 
 
-@pytest.mark.parametrize("command", ["run", pytest.param("explain", marks=pytest.mark.sampled(3))])
+@pytest.mark.parametrize("command", ["run", pytest.param("explain", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "how", [(), ("--p2p", "blocking", "--comm", "0.25"), ("--tb", "3", "--t-reduce", "1.5")]
 )

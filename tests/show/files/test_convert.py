@@ -290,6 +290,7 @@ def test_the_end_of_the_iteration_is_kept_or_refused(folder, cluster_run):
             convert("r.json", "-o", target)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("unit", ["ms", "k cycles", "us", ""])
 @pytest.mark.parametrize("suffix", [".trace.json", ".mmd"])
 def test_the_unit_comes_through_every_format(folder, unit, suffix):

@@ -186,11 +186,17 @@ def whole_steps(grid: Grid, notes: list[str]) -> tuple[Grid, Ints, Times, Times]
     repeated = _contradicted_cells(grid, at, cell, ops, op, notes)
     start, end = np.full(shape, np.nan), np.full(shape, np.nan)
     start.flat[cell], end.flat[cell] = table.start[at], table.end[at]
+    timeless = np.flatnonzero(np.isnan(start).all(axis=(0, 1)))
     start.flat[repeated] = np.nan
     present = ~np.isnan(start)
     usual = _usual_ops(ops, present)
     if not usual.any():
         raise InputError(f"{table.source}: no step is complete", "times for all ops of a step")
+    if len(timeless):
+        raise InputError(
+            f"{table.source}: no row of {_label(ops[timeless[0]])} has times",
+            "times of start and end, the start first",
+        )
     missing = ~present & usual
     complete = ~missing.any(axis=2) & ~(present & ~usual).any(axis=2)
 
