@@ -299,10 +299,10 @@ def _verdict(request: ViewRequest, shown: _Shown, metrics: Sequence[Metrics]) ->
 
 def _capped(document: Document, request: ViewRequest) -> Document:
     """Return a document with the memory of the model's GPU as its cap, if there is one kind."""
-    from ppsim.workload.hardware.hardware import read_machine
-
     if not (request.model.model and request.network.cluster):
         return document
+    from ppsim.workload.hardware.hardware import read_machine
+
     machine = read_machine(request.network.cluster)
     if machine.kinds:
         return document

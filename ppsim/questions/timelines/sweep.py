@@ -397,7 +397,6 @@ class Sweep(Answer[SweepRequest]):
         """Return the writer of each -o: the table, time against memory, or heat maps."""
         from ppsim.analysis.heat import heat_map
         from ppsim.analysis.tradeoff import Point
-        from ppsim.show.files.tradeoff import save_heat
 
         timed = [row for row in self.rows if row["applies"]]
         points = [
@@ -419,6 +418,8 @@ class Sweep(Answer[SweepRequest]):
         heat = heat_map(sorted(columns, key=lambda column: column.key != key), self.rows)
         draw = None
         if self.request.heat:
+            from ppsim.show.files.tradeoff import save_heat
+
             draw = partial(save_heat, heat, key, width=output.width, inputs=self.inputs)
         time = f"makespan per microbatch ({timed[0]['unit']})"
         return tradeoff_writers(
