@@ -346,13 +346,13 @@ def compare(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
+            backward: those of N chunks of every device, of all (also without a value), or of a
+            share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
         host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
+            gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
@@ -366,17 +366,17 @@ def compare(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again, and a training schedule runs so many
-            steps, each with its optimizer step (1).
+        steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
+            only runs all its microbatches again, and a training schedule runs a step with its
+            optimizer step (1).
         t_optimizer: Time of the optimizer step that ends a training step, or one per device
             (0).
-        post_validation: Each device runs its optimizer step when its gradients are there, and
-            waits for no other device.
-        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
-            use beside compute.
-        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
-            beside compute.
+        post_validation: Each device runs its optimizer step once its gradients are complete,
+            without waiting for other devices.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in order of use
+            and in parallel with compute.
+        t_reduce_grad: Time to reduce a stage's gradients after its last backward of a step, in
+            parallel with compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -390,13 +390,13 @@ def compare(
             fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
             unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
             Of several numbers of devices in ppsim sweep, a stage of the fewest.
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+        page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
+        mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
             repeatable. Where sequences are cut, for a slice each too. The batches of decode go
             through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+        slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
+            attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
@@ -407,7 +407,7 @@ def compare(
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
         segments: What ops run on a compute and a communication stream (TOML); their times and
@@ -423,28 +423,28 @@ def compare(
             inside the backward, which waits for the gradient first, give a longer --tb instead.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
             deepspeed ... (megatron-core).
-        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+        dispatch: Dispatch of tokens to experts: alltoall, or once per node and rank: deepep,
             hybridep (the software's).
-        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
-            software's, 2).
+        dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
+            (the software's, 2).
         expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
         overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
         fused_experts: Routing and casts fused into experts' products (the software's).
         overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
-        gradient_precision: Of gradients as they are summed and reduced (the software's).
-        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
-            fp32).
+        gradient_precision: Precision of gradients that are summed and reduced (the software's).
+        moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
+            software's, fp32).
         narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
-            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
-            count too.
+        rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
+            gives sizes.
         model: Times and bytes of a model on --cluster, as ppsim plan has them (--help-all:
             --tp).
         tp: Tensor-parallel ranks (1).
@@ -475,7 +475,7 @@ def compare(
             blocking.
         t_shape: Time that the host waits between a shape and its message, added to the latency
             of the shape (0).
-        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
+        replicas: Data-parallel replicas, and factors of the times of slow ones: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale again. The slowest is shown, as it decides the
             step.
@@ -487,15 +487,15 @@ def compare(
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
-            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
-            that runs beside each forward, twice as long beside B and I; an op takes the longer
-            of both.
+            microbatch, cp and perhaps replica, factor (1/cp), collective (time of the one in
+            parallel with each forward, twice as long with B and I; an op takes the longer of
+            both).
         mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
-        deal: Deal the sequences of --lengths again over their replica's microbatches, as many
-            as before: never a longer step. -o FILE.csv writes the assignment.
+        deal: Deal the sequences of --lengths again over as many microbatches of their replica;
+            the step never gets longer. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
         max_tokens: Pack the sequences again into microbatches of at most so many tokens,
-            padding included, in as many microbatches as make the step shortest.
+            padding included; their number is the one with the shortest step.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         format: Format of every -o instead of its suffix's, such as svg.
         style: Style of figures (default: screen, and paper for pdf).
@@ -634,13 +634,13 @@ def convert(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
+            backward: those of N chunks of every device, of all (also without a value), or of a
+            share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
         host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
+            gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
@@ -654,17 +654,17 @@ def convert(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again, and a training schedule runs so many
-            steps, each with its optimizer step (1).
+        steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
+            only runs all its microbatches again, and a training schedule runs a step with its
+            optimizer step (1).
         t_optimizer: Time of the optimizer step that ends a training step, or one per device
             (0).
-        post_validation: Each device runs its optimizer step when its gradients are there, and
-            waits for no other device.
-        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
-            use beside compute.
-        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
-            beside compute.
+        post_validation: Each device runs its optimizer step once its gradients are complete,
+            without waiting for other devices.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in order of use
+            and in parallel with compute.
+        t_reduce_grad: Time to reduce a stage's gradients after its last backward of a step, in
+            parallel with compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -678,13 +678,13 @@ def convert(
             fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
             unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
             Of several numbers of devices in ppsim sweep, a stage of the fewest.
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+        page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
+        mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
             repeatable. Where sequences are cut, for a slice each too. The batches of decode go
             through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+        slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
+            attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
@@ -695,7 +695,7 @@ def convert(
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
         segments: What ops run on a compute and a communication stream (TOML); their times and
@@ -842,13 +842,13 @@ def diff(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
+            backward: those of N chunks of every device, of all (also without a value), or of a
+            share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
         host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
+            gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
@@ -862,17 +862,17 @@ def diff(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again, and a training schedule runs so many
-            steps, each with its optimizer step (1).
+        steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
+            only runs all its microbatches again, and a training schedule runs a step with its
+            optimizer step (1).
         t_optimizer: Time of the optimizer step that ends a training step, or one per device
             (0).
-        post_validation: Each device runs its optimizer step when its gradients are there, and
-            waits for no other device.
-        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
-            use beside compute.
-        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
-            beside compute.
+        post_validation: Each device runs its optimizer step once its gradients are complete,
+            without waiting for other devices.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in order of use
+            and in parallel with compute.
+        t_reduce_grad: Time to reduce a stage's gradients after its last backward of a step, in
+            parallel with compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -886,13 +886,13 @@ def diff(
             fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
             unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
             Of several numbers of devices in ppsim sweep, a stage of the fewest.
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+        page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
+        mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
             repeatable. Where sequences are cut, for a slice each too. The batches of decode go
             through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+        slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
+            attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
@@ -903,7 +903,7 @@ def diff(
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
         segments: What ops run on a compute and a communication stream (TOML); their times and
@@ -1128,13 +1128,13 @@ def explain(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
+            backward: those of N chunks of every device, of all (also without a value), or of a
+            share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
         host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
+            gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
@@ -1148,17 +1148,17 @@ def explain(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again, and a training schedule runs so many
-            steps, each with its optimizer step (1).
+        steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
+            only runs all its microbatches again, and a training schedule runs a step with its
+            optimizer step (1).
         t_optimizer: Time of the optimizer step that ends a training step, or one per device
             (0).
-        post_validation: Each device runs its optimizer step when its gradients are there, and
-            waits for no other device.
-        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
-            use beside compute.
-        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
-            beside compute.
+        post_validation: Each device runs its optimizer step once its gradients are complete,
+            without waiting for other devices.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in order of use
+            and in parallel with compute.
+        t_reduce_grad: Time to reduce a stage's gradients after its last backward of a step, in
+            parallel with compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -1172,13 +1172,13 @@ def explain(
             fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
             unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
             Of several numbers of devices in ppsim sweep, a stage of the fewest.
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+        page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
+        mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
             repeatable. Where sequences are cut, for a slice each too. The batches of decode go
             through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+        slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
+            attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
@@ -1189,7 +1189,7 @@ def explain(
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
         segments: What ops run on a compute and a communication stream (TOML); their times and
@@ -1205,28 +1205,28 @@ def explain(
             inside the backward, which waits for the gradient first, give a longer --tb instead.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
             deepspeed ... (megatron-core).
-        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+        dispatch: Dispatch of tokens to experts: alltoall, or once per node and rank: deepep,
             hybridep (the software's).
-        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
-            software's, 2).
+        dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
+            (the software's, 2).
         expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
         overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
         fused_experts: Routing and casts fused into experts' products (the software's).
         overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
-        gradient_precision: Of gradients as they are summed and reduced (the software's).
-        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
-            fp32).
+        gradient_precision: Precision of gradients that are summed and reduced (the software's).
+        moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
+            software's, fp32).
         narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
-            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
-            count too.
+        rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
+            gives sizes.
         model: Times and bytes of a model on --cluster, as ppsim plan has them (--help-all:
             --tp).
         tp: Tensor-parallel ranks (1).
@@ -1268,7 +1268,7 @@ def explain(
         cap: Memory cap of a device for advised changes (default: the peak of this run). A
             number counts activations of a device's 1/P share of the model, or of one layer with
             --layout; a size such as 40GiB needs --profile or --model.
-        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
+        replicas: Data-parallel replicas, and factors of the times of slow ones: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale again. The slowest is shown, as it decides the
             step.
@@ -1280,15 +1280,15 @@ def explain(
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
-            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
-            that runs beside each forward, twice as long beside B and I; an op takes the longer
-            of both.
+            microbatch, cp and perhaps replica, factor (1/cp), collective (time of the one in
+            parallel with each forward, twice as long with B and I; an op takes the longer of
+            both).
         mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
-        deal: Deal the sequences of --lengths again over their replica's microbatches, as many
-            as before: never a longer step. -o FILE.csv writes the assignment.
+        deal: Deal the sequences of --lengths again over as many microbatches of their replica;
+            the step never gets longer. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
         max_tokens: Pack the sequences again into microbatches of at most so many tokens,
-            padding included, in as many microbatches as make the step shortest.
+            padding included; their number is the one with the shortest step.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         heat: Instead of the schedule, draw each worker's slowdown over the steps of a job, or
             with --lengths the times of every replica's microbatches, as given and as dealt.
@@ -1454,13 +1454,13 @@ def jitter(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
+            backward: those of N chunks of every device, of all (also without a value), or of a
+            share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
         host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
+            gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
@@ -1474,17 +1474,17 @@ def jitter(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again, and a training schedule runs so many
-            steps, each with its optimizer step (1).
+        steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
+            only runs all its microbatches again, and a training schedule runs a step with its
+            optimizer step (1).
         t_optimizer: Time of the optimizer step that ends a training step, or one per device
             (0).
-        post_validation: Each device runs its optimizer step when its gradients are there, and
-            waits for no other device.
-        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
-            use beside compute.
-        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
-            beside compute.
+        post_validation: Each device runs its optimizer step once its gradients are complete,
+            without waiting for other devices.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in order of use
+            and in parallel with compute.
+        t_reduce_grad: Time to reduce a stage's gradients after its last backward of a step, in
+            parallel with compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -1498,13 +1498,13 @@ def jitter(
             fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
             unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
             Of several numbers of devices in ppsim sweep, a stage of the fewest.
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+        page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
+        mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
             repeatable. Where sequences are cut, for a slice each too. The batches of decode go
             through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+        slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
+            attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
@@ -1515,7 +1515,7 @@ def jitter(
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
         segments: What ops run on a compute and a communication stream (TOML); their times and
@@ -1531,28 +1531,28 @@ def jitter(
             inside the backward, which waits for the gradient first, give a longer --tb instead.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
             deepspeed ... (megatron-core).
-        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+        dispatch: Dispatch of tokens to experts: alltoall, or once per node and rank: deepep,
             hybridep (the software's).
-        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
-            software's, 2).
+        dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
+            (the software's, 2).
         expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
         overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
         fused_experts: Routing and casts fused into experts' products (the software's).
         overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
-        gradient_precision: Of gradients as they are summed and reduced (the software's).
-        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
-            fp32).
+        gradient_precision: Precision of gradients that are summed and reduced (the software's).
+        moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
+            software's, fp32).
         narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
-            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
-            count too.
+        rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
+            gives sizes.
         model: Times and bytes of a model on --cluster, as ppsim plan has them (--help-all:
             --tp).
         tp: Tensor-parallel ranks (1).
@@ -1572,7 +1572,7 @@ def jitter(
             1.5)
         slow_links: Number of slow links, picked at random.
         link_slowdown: Factor of the message times on slow links. (default 4.0)
-        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
+        replicas: Data-parallel replicas, and factors of the times of slow ones: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale again. The slowest is shown, as it decides the
             step.
@@ -1584,9 +1584,9 @@ def jitter(
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
-            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
-            that runs beside each forward, twice as long beside B and I; an op takes the longer
-            of both.
+            microbatch, cp and perhaps replica, factor (1/cp), collective (time of the one in
+            parallel with each forward, twice as long with B and I; an op takes the longer of
+            both).
         mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         samples: Iterations to draw. (default 10000)
         seed: Seed of the random numbers.
@@ -1764,13 +1764,13 @@ def memory(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
+            backward: those of N chunks of every device, of all (also without a value), or of a
+            share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
         host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
+            gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
@@ -1784,17 +1784,17 @@ def memory(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again, and a training schedule runs so many
-            steps, each with its optimizer step (1).
+        steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
+            only runs all its microbatches again, and a training schedule runs a step with its
+            optimizer step (1).
         t_optimizer: Time of the optimizer step that ends a training step, or one per device
             (0).
-        post_validation: Each device runs its optimizer step when its gradients are there, and
-            waits for no other device.
-        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
-            use beside compute.
-        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
-            beside compute.
+        post_validation: Each device runs its optimizer step once its gradients are complete,
+            without waiting for other devices.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in order of use
+            and in parallel with compute.
+        t_reduce_grad: Time to reduce a stage's gradients after its last backward of a step, in
+            parallel with compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -1808,13 +1808,13 @@ def memory(
             fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
             unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
             Of several numbers of devices in ppsim sweep, a stage of the fewest.
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+        page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
+        mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
             repeatable. Where sequences are cut, for a slice each too. The batches of decode go
             through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+        slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
+            attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
@@ -1825,7 +1825,7 @@ def memory(
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
         segments: What ops run on a compute and a communication stream (TOML); their times and
@@ -1847,8 +1847,8 @@ def memory(
         dp: Data-parallel replicas.
         mbs: Sequences in a microbatch.
         sequence: Sequence length instead of the model's.
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
+        zero: ZeRO stage: 1 shards optimizer states (1), 2 gradients too, 3 weights too.
+        again: Recompute in every backward (none).
         cap: Memory cap of a device: a number of activations of a device's 1/P share of the
             model, or of one layer with --layout; or a size such as 60GiB, which needs --model
             or --profile. A list has one cap for each device.
@@ -1858,9 +1858,9 @@ def memory(
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
-            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
-            that runs beside each forward, twice as long beside B and I; an op takes the longer
-            of both.
+            microbatch, cp and perhaps replica, factor (1/cp), collective (time of the one in
+            parallel with each forward, twice as long with B and I; an op takes the longer of
+            both).
         measured: Compare with the measured peaks of the devices.
         serve: Memory of a pipeline that serves --model: weights, and the keys and values that
             fit --cap.
@@ -1964,28 +1964,28 @@ def model(
         precision: Precision of the linear layers' products.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
             deepspeed ... (megatron-core).
-        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+        dispatch: Dispatch of tokens to experts: alltoall, or once per node and rank: deepep,
             hybridep (the software's).
-        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
-            software's, 2).
+        dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
+            (the software's, 2).
         expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
         overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
         fused_experts: Routing and casts fused into experts' products (the software's).
         overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
-        gradient_precision: Of gradients as they are summed and reduced (the software's).
-        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
-            fp32).
+        gradient_precision: Precision of gradients that are summed and reduced (the software's).
+        moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
+            software's, fp32).
         narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
-            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
-            count too.
+        rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
+            gives sizes.
         post_validation: A device's optimizer step waits for no other device, as zero-bubble's
             (the software's).
         profile: A profile of ppsim calibrate: measured op times instead of the efficiency
@@ -2114,13 +2114,13 @@ def optimize(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
+            backward: those of N chunks of every device, of all (also without a value), or of a
+            share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
         host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
+            gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
@@ -2134,17 +2134,17 @@ def optimize(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again, and a training schedule runs so many
-            steps, each with its optimizer step (1).
+        steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
+            only runs all its microbatches again, and a training schedule runs a step with its
+            optimizer step (1).
         t_optimizer: Time of the optimizer step that ends a training step, or one per device
             (0).
-        post_validation: Each device runs its optimizer step when its gradients are there, and
-            waits for no other device.
-        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
-            use beside compute.
-        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
-            beside compute.
+        post_validation: Each device runs its optimizer step once its gradients are complete,
+            without waiting for other devices.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in order of use
+            and in parallel with compute.
+        t_reduce_grad: Time to reduce a stage's gradients after its last backward of a step, in
+            parallel with compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -2158,13 +2158,13 @@ def optimize(
             fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
             unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
             Of several numbers of devices in ppsim sweep, a stage of the fewest.
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+        page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
+        mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
             repeatable. Where sequences are cut, for a slice each too. The batches of decode go
             through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+        slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
+            attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
@@ -2175,7 +2175,7 @@ def optimize(
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
         segments: What ops run on a compute and a communication stream (TOML); their times and
@@ -2328,13 +2328,13 @@ def partition(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
+            backward: those of N chunks of every device, of all (also without a value), or of a
+            share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
         host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
+            gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
@@ -2348,17 +2348,17 @@ def partition(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again, and a training schedule runs so many
-            steps, each with its optimizer step (1).
+        steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
+            only runs all its microbatches again, and a training schedule runs a step with its
+            optimizer step (1).
         t_optimizer: Time of the optimizer step that ends a training step, or one per device
             (0).
-        post_validation: Each device runs its optimizer step when its gradients are there, and
-            waits for no other device.
-        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
-            use beside compute.
-        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
-            beside compute.
+        post_validation: Each device runs its optimizer step once its gradients are complete,
+            without waiting for other devices.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in order of use
+            and in parallel with compute.
+        t_reduce_grad: Time to reduce a stage's gradients after its last backward of a step, in
+            parallel with compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -2372,13 +2372,13 @@ def partition(
             fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
             unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
             Of several numbers of devices in ppsim sweep, a stage of the fewest.
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+        page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
+        mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
             repeatable. Where sequences are cut, for a slice each too. The batches of decode go
             through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+        slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
+            attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
@@ -2389,7 +2389,7 @@ def partition(
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
         segments: What ops run on a compute and a communication stream (TOML); their times and
@@ -2415,8 +2415,8 @@ def partition(
         dp: Data-parallel replicas.
         mbs: Sequences in a microbatch.
         sequence: Sequence length instead of the model's.
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
+        zero: ZeRO stage: 1 shards optimizer states (1), 2 gradients too, 3 weights too.
+        again: Recompute in every backward (none).
         cap: Memory cap of a device: a number of activations of one layer, or a size such as
             80GiB, which needs --model or --profile.
         serve: Split for a pipeline that serves --model (decode, forward-only): for the most
@@ -2523,28 +2523,28 @@ def plan(
             curve's.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
             deepspeed ... (megatron-core).
-        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+        dispatch: Dispatch of tokens to experts: alltoall, or once per node and rank: deepep,
             hybridep (the software's).
-        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
-            software's, 2).
+        dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
+            (the software's, 2).
         expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
         overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
         fused_experts: Routing and casts fused into experts' products (the software's).
         overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
-        gradient_precision: Of gradients as they are summed and reduced (the software's).
-        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
-            fp32).
+        gradient_precision: Precision of gradients that are summed and reduced (the software's).
+        moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
+            software's, fp32).
         narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
-            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
-            count too.
+        rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
+            gives sizes.
         post_validation: A device's optimizer step waits for no other device, as zero-bubble's
             (the software's).
         any_schedule: Also try schedules, kinds of parallelism and ZeRO stages that the software
@@ -2760,13 +2760,13 @@ def run(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
+            backward: those of N chunks of every device, of all (also without a value), or of a
+            share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
         host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
+            gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
@@ -2780,17 +2780,17 @@ def run(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again, and a training schedule runs so many
-            steps, each with its optimizer step (1).
+        steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
+            only runs all its microbatches again, and a training schedule runs a step with its
+            optimizer step (1).
         t_optimizer: Time of the optimizer step that ends a training step, or one per device
             (0).
-        post_validation: Each device runs its optimizer step when its gradients are there, and
-            waits for no other device.
-        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
-            use beside compute.
-        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
-            beside compute.
+        post_validation: Each device runs its optimizer step once its gradients are complete,
+            without waiting for other devices.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in order of use
+            and in parallel with compute.
+        t_reduce_grad: Time to reduce a stage's gradients after its last backward of a step, in
+            parallel with compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -2804,13 +2804,13 @@ def run(
             fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
             unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
             Of several numbers of devices in ppsim sweep, a stage of the fewest.
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+        page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
+        mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
             repeatable. Where sequences are cut, for a slice each too. The batches of decode go
             through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+        slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
+            attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
@@ -2821,7 +2821,7 @@ def run(
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
         segments: What ops run on a compute and a communication stream (TOML); their times and
@@ -2837,28 +2837,28 @@ def run(
             inside the backward, which waits for the gradient first, give a longer --tb instead.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
             deepspeed ... (megatron-core).
-        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+        dispatch: Dispatch of tokens to experts: alltoall, or once per node and rank: deepep,
             hybridep (the software's).
-        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
-            software's, 2).
+        dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
+            (the software's, 2).
         expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
         overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
         fused_experts: Routing and casts fused into experts' products (the software's).
         overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
-        gradient_precision: Of gradients as they are summed and reduced (the software's).
-        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
-            fp32).
+        gradient_precision: Precision of gradients that are summed and reduced (the software's).
+        moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
+            software's, fp32).
         narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
-            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
-            count too.
+        rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
+            gives sizes.
         model: Times and bytes of a model on --cluster, as ppsim plan has them (--help-all:
             --tp).
         tp: Tensor-parallel ranks (1).
@@ -2922,7 +2922,7 @@ def run(
         grid: Show the ops on integer time slots, empty ones where a device must wait; -o writes
             csv or json.
         reorder: Search for a faster order of unequal microbatches (--mb-scale).
-        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
+        replicas: Data-parallel replicas, and factors of the times of slow ones: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale again. The slowest is shown, as it decides the
             step.
@@ -2934,15 +2934,15 @@ def run(
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
-            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
-            that runs beside each forward, twice as long beside B and I; an op takes the longer
-            of both.
+            microbatch, cp and perhaps replica, factor (1/cp), collective (time of the one in
+            parallel with each forward, twice as long with B and I; an op takes the longer of
+            both).
         mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
-        deal: Deal the sequences of --lengths again over their replica's microbatches, as many
-            as before: never a longer step. -o FILE.csv writes the assignment.
+        deal: Deal the sequences of --lengths again over as many microbatches of their replica;
+            the step never gets longer. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
         max_tokens: Pack the sequences again into microbatches of at most so many tokens,
-            padding included, in as many microbatches as make the step shortest.
+            padding included; their number is the one with the shortest step.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
     """
     ...
@@ -3091,13 +3091,13 @@ def sweep(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
+            backward: those of N chunks of every device, of all (also without a value), or of a
+            share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
         host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
+            gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
@@ -3111,17 +3111,17 @@ def sweep(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again, and a training schedule runs so many
-            steps, each with its optimizer step (1).
+        steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
+            only runs all its microbatches again, and a training schedule runs a step with its
+            optimizer step (1).
         t_optimizer: Time of the optimizer step that ends a training step, or one per device
             (0).
-        post_validation: Each device runs its optimizer step when its gradients are there, and
-            waits for no other device.
-        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
-            use beside compute.
-        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
-            beside compute.
+        post_validation: Each device runs its optimizer step once its gradients are complete,
+            without waiting for other devices.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in order of use
+            and in parallel with compute.
+        t_reduce_grad: Time to reduce a stage's gradients after its last backward of a step, in
+            parallel with compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -3135,13 +3135,13 @@ def sweep(
             fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
             unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
             Of several numbers of devices in ppsim sweep, a stage of the fewest.
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+        page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
+        mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
             repeatable. Where sequences are cut, for a slice each too. The batches of decode go
             through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+        slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
+            attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
@@ -3152,7 +3152,7 @@ def sweep(
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
         segments: What ops run on a compute and a communication stream (TOML); their times and
@@ -3168,28 +3168,28 @@ def sweep(
             inside the backward, which waits for the gradient first, give a longer --tb instead.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
             deepspeed ... (megatron-core).
-        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+        dispatch: Dispatch of tokens to experts: alltoall, or once per node and rank: deepep,
             hybridep (the software's).
-        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
-            software's, 2).
+        dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
+            (the software's, 2).
         expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
         overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
         fused_experts: Routing and casts fused into experts' products (the software's).
         overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
-        gradient_precision: Of gradients as they are summed and reduced (the software's).
-        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
-            fp32).
+        gradient_precision: Precision of gradients that are summed and reduced (the software's).
+        moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
+            software's, fp32).
         narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
-            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
-            count too.
+        rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
+            gives sizes.
         model: Times and bytes of a model on --cluster, as ppsim plan has them (--help-all:
             --tp).
         tp: Tensor-parallel ranks (1).

@@ -86,14 +86,14 @@ def shape_of_chunks(spec: str | Schedule, shape: ShapeOptions, asked: Asked) -> 
 
     Raises:
         InputError: another schedule than forward-only, several stages on a device, or options that
-            say no chunks.
+            that give no chunks.
     """
     from ppsim.schedules import family_of
 
     family = family_of(spec) if isinstance(spec, str) else None
     if family is None or family.name != FORWARD_ONLY:
         name = spec if isinstance(spec, str) else spec.name
-        raise InputError(f"--chunked is a prefill, which {name} is not", FORWARD_ONLY)
+        raise InputError(f"--chunked needs forward-only, and this is {name}", FORWARD_ONLY)
     devices = shape.devices or shape.stages
     if devices is None:
         raise InputError("the number of devices is missing", "give --devices")
@@ -103,7 +103,7 @@ def shape_of_chunks(spec: str | Schedule, shape: ShapeOptions, asked: Asked) -> 
 
 
 def count_chunks(spec: str, asked: Asked, devices: int) -> int:
-    """Count the chunks of a prompt on so many devices; 1 for a schedule that takes none."""
+    """Count the chunks of a prompt on so many devices; 1 for a schedule without chunks."""
     try:
         return shape_of_chunks(spec, ShapeOptions(devices=devices), asked).microbatches or 1
     except InputError:

@@ -45,7 +45,7 @@ class Modelled:
             InputError: they do not divide each other, or are more GPUs than the cluster has.
         """
         if len(schedule) and schedule.only_forwards:  # a family prices its queues before it has any
-            what = f"{schedule.name} does not train, and the costs of a model are those of training"
+            what = f"{schedule.name} does not train, and --model gives costs of training"
             raise InputError(what, "1f1b, or another of ppsim list")
         name, devices = schedule.name, schedule.n_devices
         whole, slices = schedule.whole_microbatches, schedule.n_slices
@@ -63,7 +63,7 @@ class Modelled:
         paired = known in PAIRS and sizes.get("ep", 1) > 1
         base = with_techniques(self.base, paired, sizes["zero"], 0, known)
         if sizes.get("ep", 1) > 1 and not self.model.experts:
-            what = f"--ep {sizes['ep']} divides experts, and {self.model.name} has none"
+            what = f"--ep {sizes['ep']} needs experts, which {self.model.name} lacks"
             raise InputError(what, "leave out --ep")
         try:
             found = replace(base, **sizes, pp=devices, vp=chunks, schedule=known)

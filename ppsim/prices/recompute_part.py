@@ -35,8 +35,8 @@ class PartlyRecomputed:
 
     @cached_property
     def rules(self) -> list[str]:
-        """The rule of each stage, empty for no parts (InputError: rules of other stages, or a
-        module that is none).
+        """The rule of each stage, empty for no parts (InputError: another number of stages, or an
+        unknown module).
         """
         text = self.text
         if not isinstance(text, str) or not any(part in text for part in PARTS):
@@ -78,7 +78,7 @@ class PartlyRecomputed:
                 if self.asked.model is None:
                     hint = "--tr TIME, or layers:N with --layout; ppsim memory takes --model"
                     raise InputError(
-                        f"--recompute {rule}: nothing says what the modules take", hint
+                        f"--recompute {rule}: the time of the modules is unknown", hint
                     )
                 share[stage] = self.asked.model.share_of(modules_of(rule))
         time = made.time.copy()
@@ -106,8 +106,8 @@ class PartlyRecomputed:
         layers = self.asked.layers(self.schedule)
         if layers is not None:
             return layers
-        hint = "--layout STRING, --tr TIME of what runs again, or ppsim memory --model NAME"
-        raise InputError("--recompute layers:N: nothing says how many layers a stage has", hint)
+        hint = "--layout STRING, --tr TIME, or ppsim memory --model NAME"
+        raise InputError("--recompute layers:N: the number of layers of a stage is unknown", hint)
 
     def keep(self, held: MemoryModel) -> MemoryModel:
         """Return the memory of stages where F keeps all but the part that R runs again. Where the

@@ -38,7 +38,7 @@ class ServedOptions:
         Need(
             ("weight_bits", "kv_bits", "block"),
             lambda g: bool(g["serve"]),
-            "{options} is of a pipeline that serves",
+            "{options} needs --serve",
             "add --serve",
         ),
         Need(
@@ -55,7 +55,7 @@ class ServedOptions:
                 "mb_scale",
             ),
             lambda g: not g["serve"],
-            "{options} is of training, or of uneven batches, and --serve knows neither",
+            "{options} cannot be combined with --serve, whose batches are equal and not trained",
             "leave it out",
         ),
     )

@@ -42,14 +42,14 @@ class Techniques:
     dispatch: str | None = option(
         "--dispatch",
         type=click.Choice(["alltoall", "deepep", "hybridep"]),
-        help="How tokens go to experts: alltoall, or once to a node and rank: deepep, hybridep "
+        help="Dispatch of tokens to experts: alltoall, or once per node and rank: deepep, hybridep "
         "(the software's).",
     )
     dispatch_bytes: int | None = option(
         "--dispatch-bytes",
         type=click.IntRange(1, 2),
-        help="Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the software's, "
-        "2).",
+        help="Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3 (the "
+        "software's, 2).",
     )
     expert_load: float | None = option(
         "--expert-load",
@@ -63,7 +63,7 @@ class Techniques:
     cuda_graphs: str | None = option(
         "--cuda-graphs",
         type=click.Choice(["none", "partial", "full"]),
-        help="What of an expert layer is launched as CUDA graphs (the software's).",
+        help="Part of an expert layer that is launched as CUDA graphs (the software's).",
     )
     fused_experts: bool | None = flag(
         "--fused-experts/--no-fused-experts",
@@ -86,12 +86,13 @@ class Techniques:
     gradient_precision: str | None = option(
         "--gradient-precision",
         type=click.Choice(["bf16", "fp32"]),
-        help="Of gradients as they are summed and reduced (the software's).",
+        help="Precision of gradients that are summed and reduced (the software's).",
     )
     moment_precision: str | None = option(
         "--moment-precision",
         type=click.Choice(["bf16", "fp32"]),
-        help="Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's, fp32).",
+        help="Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the software's, "
+        "fp32).",
     )
     narrow_activation: bool | None = flag(
         "--narrow-activation/--no-narrow-activation",
@@ -105,9 +106,8 @@ class Techniques:
     rank_order: str | None = option(
         "--rank-order",
         metavar="ORDER|FILE",
-        help="How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with pipelines "
-        "inside nodes "
-        "(tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes count too.",
+        help="Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with pipelines "
+        "inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also gives sizes.",
     )
 
     @cached_property
@@ -145,7 +145,7 @@ class Techniques:
             value = given.get(name)
             if value is not None and size not in (value if isinstance(value, list) else [value]):
                 raise InputError(
-                    f"'{self.rank_order}' has {name} {size}, and --{name} is given",
+                    f"'{self.rank_order}' has {name} {size}, and --{name} differs",
                     f"leave out --{name}",
                 )
             found[name] = one(size)
@@ -153,7 +153,7 @@ class Techniques:
 
     @cached_property
     def version(self) -> Version:
-        """The software (InputError: none of the library)."""
+        """The software (InputError: not in the library)."""
         from ppsim.workload.plans.software import USUAL, read_software
 
         version = read_software(self.software or USUAL)
@@ -182,7 +182,7 @@ class SoftwareOptions(Techniques):
 def parallel_with(
     options: Techniques, precision: str | None, model: Model, gpu: Gpu | None
 ) -> Parallel:
-    """Return what a run does by options, else by its software; all of its sizes are 1.
+    """Return the techniques of a run, by options and else by its software; all sizes are 1.
 
     Raises:
         InputError: unknown software, or a technique of experts for a model that has none, or of
@@ -200,7 +200,7 @@ def parallel_with(
         if given[name] is not None and not model.experts:
             spelt = "--" + name.replace("_", "-")
             raise InputError(
-                f"{spelt} is of experts, and {model.name} has none", f"leave out {spelt}"
+                f"{spelt} needs experts, which {model.name} lacks", f"leave out {spelt}"
             )
     software, order = options.version.software, given["rank_order"]
     if order and RANK_ORDERS[order] not in software.numbers_ranks:
@@ -213,7 +213,7 @@ def parallel_with(
         if given[name] is not None and precision not in NARROW:
             spelt = "--" + name.replace("_", "-")
             raise InputError(
-                f"{spelt} needs training in narrow numbers, and this is in {precision}",
+                f"{spelt} needs training in 8 or 4 bits, and this is in {precision}",
                 "--precision fp8",
             )
     said = options.version.techniques(gpu, precision, model) | {"precision": precision}

@@ -36,19 +36,19 @@ class TrainedOptions:
         Need(
             ("tp", "cp", "ep", "dp", "sequence", "zero", "again"),
             lambda g: bool(g["model"]),
-            "{options} says how --model is trained, and there is none",
+            "{options} needs --model",
             "add --model NAME",
         ),
         Need(
             ("mbs",),
             lambda g: bool(g["model"] or g["lengths"]),
-            "{options} says how --model is trained, and there is none",
+            "{options} needs --model",
             "add --model NAME",
         ),
         Need(
             ("zero",),
             lambda g: (g["dp"] or 1) * (g["cp"] or 1) > 1,
-            "{options} divides among data- and context-parallel ranks, and there is one",
+            "{options} needs several data- or context-parallel ranks",
             "add --dp 8, or leave it out",
         ),
     )
@@ -60,12 +60,12 @@ class TrainedOptions:
     mbs: int | None = common("--mbs", help="Sequences in a microbatch.")
     sequence: int | None = option("--seq", help="Sequence length instead of the model's.")
     zero: int | None = option(
-        "--zero", help="What data-parallel ranks divide: 1 optimizer (1), 2, 3."
+        "--zero", help="ZeRO stage: 1 shards optimizer states (1), 2 gradients too, 3 weights too."
     )
     again: str | None = option(
         "--recomputes",
         type=click.Choice(["none", "selective", "full"]),
-        help="What backwards run again (none).",
+        help="Recompute in every backward (none).",
     )
 
 
@@ -78,7 +78,7 @@ class TrainedModel:
 
     @cached_property
     def model(self) -> Model:
-        """The model (InputError: there is none of this name, or its file is wrong)."""
+        """The model (InputError: an unknown name, or a wrong file)."""
         from ppsim.workload.model.model import read_trained
 
         return read_trained(self.spec, self.options.sequence)
@@ -99,9 +99,7 @@ class TrainedModel:
         return (self.options.mbs or 1) * self.model.seq
 
     def add_recompute(self, costs: Costs) -> Costs:
-        """Return costs where B and I, and a pair, run the share of the forward again that is
-        recomputed.
-        """
+        """Return costs whose B, I and pairs also take the recomputed share of the forward."""
         from ppsim.core.ops import BACKWARDS, Kind
 
         again = self._recompute_share() * costs.time[Kind.F]
@@ -121,9 +119,9 @@ class TrainedModel:
     def memory(
         self, schedule: Schedule, content: tuple[str, ...] | None, **again: Any
     ) -> MemoryModel:
-        """Make the memory model of a schedule, its layers where a layout's ``content`` says.
+        """Make the memory model of a schedule; a layout's ``content`` places the layers.
 
-        ``again`` replaces the recompute of the options.
+        ``again`` replaces the options' recompute.
 
         Raises:
             InputError: the layers do not fit, or both the schedule and the backwards recompute.
@@ -168,8 +166,8 @@ class TrainedModel:
         return [content.layers for content in contents_of(self.model, self.parallel(schedule))]
 
     def share_of(self, modules: tuple[str, ...]) -> float:
-        """Return the modules' share of a forward's products, over all layers (InputError: the model
-        has none).
+        """Return the modules' share of a forward's matrix products, over all layers (InputError:
+        the model has no such module).
         """
         from ppsim.workload.cost.costs import MODULES
         from ppsim.workload.model.model import kinds_of
@@ -197,7 +195,7 @@ class TrainedModel:
         name, _, what = rule.partition(":")
         if self.recomputes != "none":
             raise InputError(
-                f"--recompute {rule}, and backwards run again as well", "leave one of them out"
+                f"--recompute {rule} and --recomputes cannot be combined", "leave one of them out"
             )
         if name == "layers":
             return self.memory(

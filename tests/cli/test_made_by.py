@@ -219,5 +219,5 @@ def test_open_hands_over_pages_and_traces_only():
     Path("a.svg").write_text("<svg/>")
     assert invoke("open", "a.svg", "--print-url").output == Path("a.svg").resolve().as_uri() + "\n"
     Path("a.csv").write_text("0F0")
-    assert "neither a page" in str(invoke("open", "a.csv").exception)
+    assert "not a page" in str(invoke("open", "a.csv").exception)
     assert "cannot read" in str(invoke("open", "none.svg").exception)

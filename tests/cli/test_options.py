@@ -631,7 +631,7 @@ def test_rows_of_a_request_speak_of_its_options():
         ),
         (
             "memory 1f1b --devices 4 --mb 8 --model llama3-8b --zero 3",
-            "--zero divides among data- and context",
+            "--zero needs several data- or context",
         ),
     ],
 )

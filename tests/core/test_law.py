@@ -55,4 +55,4 @@ def test_sequences_have_no_prefix_to_pay_for():
             *(command, "1f1b", "--devices", "2", "--mb", "4"),
             *("--lengths", "uniform:1:9:1", "--law", "0,1,1,0"),
         )
-        assert "sequences of --lengths have none" in str(error)
+        assert "which sequences of --lengths lack" in str(error)

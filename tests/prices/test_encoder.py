@@ -52,7 +52,7 @@ def test_other_commands_take_it(command):
     [
         (("run", *WORDS, "--p2p", "overlap"), "cannot take EF, EB"),
         (("run", *WORDS, "--offload", "1"), "cannot take EF, EB"),
-        (("optimize", *WORDS[1:]), "--encoder puts ops into the bubbles of one order"),
+        (("optimize", *WORDS[1:]), "--encoder fills the bubbles of one order"),
         (("run", "vocab-1", *WORDS[1:]), "a rule for encoders cannot take"),
     ],
 )

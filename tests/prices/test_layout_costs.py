@@ -75,7 +75,7 @@ def test_messages_of_stages_that_take_no_time_arrive(p2p):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--t-layer", "2"], "is for the layers of a layout"),
+        (["--t-layer", "2"], "needs --layout"),
         ([*LAYOUT, "--tf", "2"], "so --tf cannot be given too"),
         ([*LAYOUT, "--comm=-1"], "comm must be zero or more, finite and at most 1e+100, got -1"),
         ([*LAYOUT, "--cost-per", "stage"], "so --cost-per cannot be given too"),

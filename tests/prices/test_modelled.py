@@ -146,9 +146,9 @@ def test_a_sweep_of_a_model_keeps_its_results_and_its_cap(tmp_path):
 def test_sweep_and_jitter_refuse_a_model_without_a_cluster(command):
     shape = [command, "1f1b", "--devices", "4", "--mb", "8"]
     found = str(invoke(*shape, "--model", "llama3-8b").exception)
-    assert "--model has no times without GPUs" in found
+    assert "--model needs the GPUs of a cluster" in found
     found = str(invoke(*shape, "--tp", "2").exception)
-    assert "--tp says how --model is trained" in found
+    assert "--tp needs --model" in found
     both = ["--model", "llama3-8b", "--cluster", "dgx-h100"]
     found = str(invoke(*shape, *both, "--tf", "2").exception)
     assert "--tf cannot be given too" in found
@@ -305,9 +305,9 @@ def test_what_if_says_where_more_gpus_or_other_tokens_are_compared():
     ("change", "said"),
     [
         ("tp=3", "32 heads do not divide over tp = 3"),
-        ("ep=2", "--ep 2 divides experts, and llama3-8b has none"),
+        ("ep=2", "--ep 2 needs experts, which llama3-8b lacks"),
         ("tpp=2", "cannot change 'tpp=2'. Did you mean 'tp'?"),
-        ("padded=yes", "--padded is of sequences of different lengths, and there are none"),
+        ("padded=yes", "--padded needs --lengths"),
         ("p2p=overlap", "with --model messages are latencies"),
         ("tp=x2", "--tp is not a time, so it has neither a factor"),
         ("tf=2,cluster=dgx-a101", "no cluster 'dgx-a101'"),
@@ -321,9 +321,9 @@ def test_what_if_refuses_what_no_run_of_the_model_takes(change, said):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("tp=2", "--tp says how --model is trained, and there is none"),
+        ("tp=2", "--tp needs --model"),
         ("model=llama3-8b,cluster=dgx-h100", "the run to change has no model"),
-        ("mbs=2", "--mbs is of sequences of different lengths or of a model"),
+        ("mbs=2", "--mbs needs --lengths or --model"),
     ],
 )
 def test_what_if_trains_no_model_where_the_run_has_none(change, said):

@@ -79,7 +79,7 @@ def test_modules_take_their_share_of_the_products():
 
 
 def test_the_time_may_be_given():
-    """Then activations count from F on, as nothing says what F keeps."""
+    """Then activations count from F on, as the amount that F keeps is unknown."""
     found = ppsim.run("1f1b", **SHAPE, recompute="layers:2", tr=0.25)
     assert found.metrics.peak_activations.tolist() == [4, 3, 2, 1]
     assert found.timeline.makespan == 3 * 3 + 8 * 3.25
@@ -116,8 +116,8 @@ def test_files_say_which_stages_run_a_part_again(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"recompute": "layers:2"}, "nothing says how many layers"),
-        ({"recompute": "modules:mlp"}, "nothing says what the modules take"),
+        ({"recompute": "layers:2"}, "number of layers of a stage is unknown"),
+        ({"recompute": "modules:mlp"}, "the time of the modules is unknown"),
         ({"recompute": "modules:mlp,experts", "tr": 1}, "not a module: 'experts'"),
         ({"recompute": "layers:1,full"}, "2 rules of recompute"),
     ],
@@ -131,7 +131,7 @@ def test_what_nothing_says_is_refused(options, message):
     ("options", "message"),
     [
         ({"recompute": "modules:moe"}, "no moe"),
-        ({"recompute": "layers:1", "again": "selective"}, "run again as well"),
+        ({"recompute": "layers:1", "again": "selective"}, "cannot be combined"),
     ],
 )
 def test_what_a_model_has_not_is_refused(options, message):

@@ -247,24 +247,24 @@ def test_published_prefills(words, seconds, within):
 
 
 CHUNKED_REFUSED = [
-    (("forward-only", "--chunked", "1000"), "needs what a chunk takes"),
-    (("forward-only", "--chunk", "64", "--mb", "4"), "none is given"),
+    (("forward-only", "--chunked", "1000"), "needs the time of a chunk"),
+    (("forward-only", "--chunk", "64", "--mb", "4"), "needs --chunked"),
     (
         ("forward-only", "--chunked", "1000", *LAW, "--chunk", "64", "--mb", "4"),
-        "--chunk says their size",
+        "--chunk sets already",
     ),
     (("forward-only", "--chunked", "1000", *LAW, "--mb", "40"), "not cut into 40 chunks"),
-    (("forward-only", "--chunked", "1000", *LAW, "--mb-scale", "1,2"), "no place"),
+    (("forward-only", "--chunked", "1000", *LAW, "--mb-scale", "1,2"), "no effect"),
     (
         ("forward-only", "--chunked", "1000", *LAW, "--chunk", "100"),
         "not a whole number of pages of 64",
     ),
     (("forward-only", "--chunked", "1000", *LAW, "--chunk", "many"), "not a size of a chunk"),
     (("forward-only", "--chunked", "1000", "--law", "1,2"), "not a law"),
-    (("1f1b", "--chunked", "1000", *LAW), "a prefill, which 1f1b is not"),
+    (("1f1b", "--chunked", "1000", *LAW), "--chunked needs forward-only"),
     (("forward-only", "--chunked", "1000", *LAW, "--chunks", "2"), "one stage on each device"),
     (("forward-only", "--chunked", "1000", *LAW, "--tf", "1,2"), "2 values for 4 stages"),
-    (("forward-only", "--chunked", "1000", *LAW, "--p2p", "overlap"), "no place"),
+    (("forward-only", "--chunked", "1000", *LAW, "--p2p", "overlap"), "no effect"),
 ]
 
 
@@ -297,7 +297,7 @@ def test_chunks_in_compare_and_sweep():
     )
     first, second = compared["schedules"]
     assert first["makespan"] == pytest.approx(alone["makespan"])
-    assert "a prefill, which 1f1b is not" in second["reason"]
+    assert "--chunked needs forward-only" in second["reason"]
     words = ("sweep", "forward-only", "--chunked", "131072", *LAW, "--metric", "makespan")
     swept = numbers(*words[:-2], "--devices", "4", "--mb", "16,29,40")["shapes"]
     assert [row["microbatches"] for row in swept] == [16, 29, 40]
@@ -456,7 +456,7 @@ STEPS_REFUSED = [
     (("run", "1f1b", "--steps", "2", "--grid"), "cannot take OPT"),
     (("run", "1f1b", "--steps", "2", "--grid"), "leave out --steps"),
     (("run", "1f1b", "--steps", "2", "--offload"), "leave out --steps"),
-    (("run", "1f1b", "--t-optimizer", "2", "--grid"), "--grid gives every op of compute one slot"),
+    (("run", "1f1b", "--t-optimizer", "2", "--grid"), "every op of compute takes one slot"),
     (("run", "1f1b", "--t-optimizer", "2", "--p2p", "overlap"), "the simple model times"),
     (("run", "1f1b", "--steps", "2", "--replicas", "4"), "after one step"),
     (("run", "1f1b", "--steps", "2", "--lengths", "lognormal:2048:1.2:7"), "of one step"),
@@ -466,8 +466,8 @@ STEPS_REFUSED = [
     (("run", "pipedream-2bw", "--post-validation"), "changes nothing"),
     (("run", "pipedream-2bw", "--t-gather", "1"), "no step starts with a gather"),
     (("run", "pipedream-2bw", "--steps", "2", "--mb", "3"), "more than two versions"),
-    (("optimize", "--t-optimizer", "1"), "knows one round"),
-    (("partition", "1f1b", "--t-layer", "1*4", "--post-validation"), "knows one round"),
+    (("optimize", "--t-optimizer", "1"), "simulates one round"),
+    (("partition", "1f1b", "--t-layer", "1*4", "--post-validation"), "simulates one round"),
 ]
 
 

@@ -172,7 +172,7 @@ def pipeline_of(
 
 
 def can_be_dealt(schedule: Schedule, costs: Costs, load: Load) -> bool:
-    """Return whether a pipeline can time the replicas of a load together: no collectives, streams
+    """Return True if a pipeline can time the replicas of a load together: no collectives, streams
     or times of single ops.
     """
     return load.collectives is None and not schedule.has_lanes and costs.each is None
@@ -499,7 +499,7 @@ def save_assignment(sequences: Sequences, inputs: dict[str, Any], target: str) -
 
 
 def describe_lengths(replicas: StepEnds) -> str:
-    """Say how much of the step unequal lengths are."""
+    """Return a note on the share of the step that is due to unequal lengths."""
     causes = replicas.causes
     lost = causes["length between replicas"] + causes["length within replicas"]
     if lost <= 0.001 * replicas.time:

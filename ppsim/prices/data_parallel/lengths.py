@@ -43,7 +43,7 @@ class SequenceLengths:
         Need(
             ("padded",),
             lambda g: bool(g["lengths"]),
-            "{options} is of sequences of different lengths, and there are none",
+            "{options} needs --lengths",
             "add --lengths FILE, or --lengths lognormal:2048:1.2:7",
         ),
     )
@@ -65,10 +65,8 @@ class SequenceLengths:
         "--cp-of",
         metavar="FILE",
         help="Context parallelism of microbatches: csv, jsonl or parquet with columns microbatch, "
-        "cp and perhaps "
-        "replica, factor (1/cp), collective: the time of the one that runs beside each forward, "
-        "twice as long beside "
-        "B and I; an op takes the longer of both.",
+        "cp and perhaps replica, factor (1/cp), collective (time of the one in parallel with each "
+        "forward, twice as long with B and I; an op takes the longer of both).",
     )
 
 
@@ -81,7 +79,7 @@ class LengthOptions(SequenceLengths):
         Need(
             ("mbs",),
             lambda g: bool(g["lengths"] or g["model"]),
-            "{options} is of sequences of different lengths or of a model, and there are none",
+            "{options} needs --lengths or --model",
             "add --lengths lognormal:2048:1.2:7, or --model NAME --cluster NAME",
         ),
     )
@@ -97,36 +95,34 @@ class DealOptions:
         Need(
             ("deal", "max_tokens"),
             lambda g: bool(g["lengths"]),
-            "{options} deals sequences again, and there are none",
+            "{options} needs the sequences of --lengths",
             "add --lengths FILE",
             ("run", "compare"),
         ),
         Need(
             ("across", "deal_for"),
             lambda g: bool(g["deal"] or g["max_tokens"]),
-            "{options} is of dealing sequences again",
+            "{options} needs --deal or --max-tokens",
             "add --deal",
         ),
         Need(
             ("deal", "max_tokens"),
             lambda g: not any(g[name] for name in DETAILED),
-            "{options} times dealings by the simple model",
+            "{options} uses the simple model, and these options ask for the detailed one",
         ),
     )
 
     deal: bool = flag(
         "--deal",
-        help="Deal the sequences of --lengths again over their replica's microbatches, as many "
-        "as before: "
-        "never a longer step. -o FILE.csv writes the assignment.",
+        help="Deal the sequences of --lengths again over as many microbatches of their replica; "
+        "the step never gets longer. -o FILE.csv writes the assignment.",
     )
     across: bool = flag("--across", help="Deal sequences to other replicas too.")
     max_tokens: int | None = option(
         "--max-tokens",
         type=click.IntRange(1, 1 << 53),
         help="Pack the sequences again into microbatches of at most so many tokens, padding "
-        "included, in as many "
-        "microbatches as make the step shortest.",
+        "included; their number is the one with the shortest step.",
     )
     deal_for: float = option(
         "--deal-for",
@@ -147,11 +143,11 @@ class Load:
 
     Attributes:
         sequences: with the microbatch of each.
-        factors: shape (R, Q, M), how many times as long as the mean each microbatch takes; Q is 1,
-            or the stages where each has a factor.
-        collectives: shape (R, M), the time of the collective that runs while each microbatch's
-            forward does, or None.
-        ranks: shape (R, M), over how many ranks the context of each microbatch is split, or None.
+        factors: shape (R, Q, M), each microbatch's time over the mean; Q is 1, or the number of
+            stages where each has its own factor.
+        collectives: shape (R, M), the time of the collective in parallel with each microbatch's
+            forward, or None.
+        ranks: shape (R, M), the context-parallel ranks of each microbatch, or None.
     """
 
     sequences: Sequences
@@ -165,15 +161,15 @@ class Load:
         return len(self.factors)
 
     def empty_microbatches(self, microbatches: int) -> str:
-        """Say which replicas leave microbatches empty; an empty text for none."""
+        """Return a text on replicas with empty microbatches, empty if there are none."""
         import numpy as np
 
         used = np.zeros((self.n_replicas, microbatches), np.bool_)
         used[self.sequences.replica, self.sequences.microbatch] = True
-        lacks = microbatches - used.sum(axis=1)
-        said = [f"{n} of replica {r}" for r, n in enumerate(lacks.tolist()) if n]
-        more = f" and of {len(said) - NAMED} more" if len(said) > NAMED else ""
-        return f"microbatches without sequences: {', '.join(said[:NAMED])}{more}" if said else ""
+        empty = microbatches - used.sum(axis=1)
+        texts = [f"{n} of replica {r}" for r, n in enumerate(empty.tolist()) if n]
+        more = f" and of {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+        return f"microbatches without sequences: {', '.join(texts[:NAMED])}{more}" if texts else ""
 
     def sizes(self, tokens: float | None = None) -> NDArray[np.float64]:
         """Return the length of each microbatch on a rank of its context, shape (R, Q, M), over that
@@ -189,13 +185,10 @@ class Load:
         return sizes if self.ranks is None else sizes / self.ranks[:, None]
 
     def describe_memory(self) -> str:
-        """Say that memory goes by tokens, and how long the longest microbatch is."""
+        """Return a note: memory grows with tokens, and the size of the longest microbatch."""
         longest = format_number(float(self.sizes().max()))
-        return (
-            f"memory is in proportion to the tokens of each microbatch; the longest has {longest} "
-            "times the "
-            f"mean's"
-        )
+        growth = "memory is in proportion to the tokens of each microbatch"
+        return f"{growth}; the longest has {longest} times the mean's"
 
     def costs(self, schedule: Schedule, made: Costs, replica: int) -> Costs:
         """Return the costs of a replica, from the costs of mean microbatches."""
@@ -207,7 +200,7 @@ class Load:
         )
 
     def even_costs(self, schedule: Schedule, made: Costs) -> Costs:
-        """Return the costs where all microbatches of all replicas take the same."""
+        """Return the costs where all microbatches of all replicas take equal times."""
         import numpy as np
 
         mean = self.factors.mean(axis=(0, 2), keepdims=True)[0]
@@ -342,7 +335,7 @@ def shares_of(options: LengthOptions, schedule: Schedule, replicas: int | None) 
 
     if options.mbs is not None and not is_distribution(options.lengths or ""):
         raise InputError(
-            "--mbs is of a distribution, and a file lists the sequences", "leave it out"
+            "--mbs needs a distribution of --lengths, and this is a file", "leave it out"
         )
     if options.padded and is_distribution(options.lengths or "") and (options.mbs or 1) == 1:
         raise InputError("--padded has no effect: every microbatch has one sequence", "add --mbs 4")
@@ -350,14 +343,14 @@ def shares_of(options: LengthOptions, schedule: Schedule, replicas: int | None) 
 
 
 def law_of(costs: CostOptions) -> Law | None:
-    """Return the law that is given, or that of a part; None for times as tokens are."""
+    """Return the law of --law, else of a part; None for times in proportion to tokens."""
     if costs.law is not None:
         from ppsim.inputs.profile.chunk_times import read_law
 
         law, fitted = read_law(costs.law)
         if law.prefix and not fitted:
             raise InputError(
-                "--law: G is of tokens before a chunk, and sequences of --lengths have none",
+                "--law: G needs tokens before a chunk, which sequences of --lengths lack",
                 "C,B,A, or C,0,B,A",
             )
         return law

@@ -45,7 +45,7 @@ class Replicas:
     slower: tuple[Slower, ...]
 
     def __str__(self) -> str:
-        """Write the replicas as ``--replicas`` takes them."""
+        """Return the text that ``--replicas`` parses."""
         slower = (
             f",{replica}{'' if device is None else f'.{device}'}={factor!r}"
             for replica, device, factor in self.slower
@@ -53,8 +53,8 @@ class Replicas:
         return f"{self.count}{''.join(slower)}"
 
     def factors(self, devices: int) -> NDArray[np.float64]:
-        """Shape (R, devices): how many times as long each device takes (InputError: there is no
-        such device).
+        """Return the factors of the times of devices, shape (R, devices) (InputError: an unknown
+        device).
         """
         import numpy as np
 
@@ -96,7 +96,7 @@ class Replicas:
         return [slowed_costs(schedule, costs, row) for row in rows]
 
     def with_healthy(self, replica: int) -> Replicas:
-        """Return the replicas with one of them as fast as the costs say."""
+        """Return the replicas without the slowdown of one."""
         return replace(self, slower=tuple(each for each in self.slower if each[0] != replica))
 
 
@@ -152,9 +152,9 @@ class ReplicaOptions:
         "--replicas",
         type=ReplicaFactors(),
         metavar="N,R=F,...",
-        help="Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of "
-        "replica 2), 8,5.3=1.5 "
-        "(device 3 of replica 5), or a factor for each: 1,1,1.2. Each draws a distribution of "
+        help="Data-parallel replicas, and factors of the times of slow ones: 8,2=1.2 (all of "
+        "replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each draws "
+        "a distribution of "
         "--mb-scale again. The slowest is shown, as it decides the step.",
     )
     t_reduce: float = option(
@@ -175,7 +175,7 @@ class ReplicaOptions:
 
 @dataclass(frozen=True)
 class EvenStep:
-    """The step of the same work in microbatches that all take the same."""
+    """The step of the same work in microbatches of equal times."""
 
     step: float  # of the slowest replica, without collectives
     work: float  # of the busiest device in it
@@ -192,8 +192,8 @@ class StepEnds:
 
     @property
     def waits(self) -> NDArray[np.float64]:
-        """Shape (R, P): how long each device waits for the same device of the last replica, to
-        reduce gradients.
+        """Waits of each device for the same device of the last replica, before gradients are
+        reduced, shape (R, P).
         """
         waits: NDArray[np.float64] = self.ends.max(axis=0) - self.ends
         return waits

@@ -30,27 +30,26 @@ class Chunks(Source):
         Need(
             ("chunked",),
             never,
-            "{options} is of forward-only, and this command has other schedules",
+            "{options} needs forward-only, which this command does not have",
             "ppsim run, compare or sweep forward-only --chunked 131072 --law C,G,B,A",
             ("jitter", "diff", "memory", "partition", "optimize", "convert"),
         ),
         Need(
             ("chunk", "page"),
             lambda g: bool(g["chunked"]),
-            "{options} is of a prompt in chunks, and none is given",
+            "{options} needs --chunked",
             "add --chunked TOKENS",
         ),
         Need(
             ("law",),
             lambda g: bool(g["chunked"] or g["lengths"]),
-            "{options} is the time of sequences of --lengths, or of chunks of a prompt, and none "
-            "is given",
+            "{options} needs --lengths or --chunked",
             "add --lengths FILE, or --chunked TOKENS to ppsim run forward-only",
         ),
         Need(
             ("chunked",),
             lambda g: bool(g["law"]),
-            "{options} needs what a chunk takes",
+            "{options} needs the time of a chunk",
             "add --law C,G,B,A",
         ),
         Need(
@@ -59,13 +58,13 @@ class Chunks(Source):
                 *("profile", "layout", "segments", "costs", "steps", "placement", *STEP, *DETAILED),
             ),
             lambda g: not g["chunked"],
-            "{options} has no place where --chunked gives the chunks and --law their times",
+            "{options} has no effect: --chunked gives the chunks and --law their times",
             "leave it out; --tf scales stages, --comm is the latency of a message",
         ),
         Need(
             ("microbatches",),
             lambda g: not g["chunked"] or g["chunk"] in (None, "equal"),
-            "{options} is a number of chunks, and --chunk says their size",
+            "{options} sets the number of chunks, which --chunk sets already by their size",
             "leave one of them out",
         ),
     )
@@ -96,7 +95,7 @@ class Chunks(Source):
     page: int | None = option(
         "--page",
         type=click.IntRange(min=1, max=1_000_000),
-        help="Tokens that sizes of chunks are multiples of, but for the last (64).",
+        help="Tokens of a page: sizes of all chunks but the last are multiples of it (64).",
     )
 
     def fill_shape(self, spec: str | Schedule, shape: ShapeOptions, asked: Asked) -> ShapeOptions:

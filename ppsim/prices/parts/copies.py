@@ -36,7 +36,7 @@ class Copies(TimesOfKinds):
         Need(
             ("host_link",),
             lambda g: g["t_offload"] is None and g["t_reload"] is None,
-            "{options} gives the times of copies, and --t-offload or --t-reload gives one again",
+            "{options} gives the times of copies, as --t-offload and --t-reload do",
             "leave one of them out",
         ),
     )
@@ -50,9 +50,8 @@ class Copies(TimesOfKinds):
         "--offload",
         type=OffloadRules(),
         metavar="[N|all|30%]",
-        help="Copy activations to the host after their forward and back before their backward: of "
-        "N chunks of every "
-        "device, of all (also without a value), or a share.",
+        help="Copy activations to the host after their forward and back before their backward: "
+        "those of N chunks of every device, of all (also without a value), or of a share.",
     )
     t_offload: Value | None = option(
         "--t-offload", help="Time of a copy of an activation to the host (0)."
@@ -64,9 +63,8 @@ class Copies(TimesOfKinds):
     host_link: str | None = option(
         "--host-link",
         metavar="GB/s",
-        help="Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies "
-        "take as long as their "
-        "bytes do; with --profile, or --model where there is one.",
+        help="Bandwidth of a device's link to its host in each direction, such as 55GB/s: gives "
+        "copies their times; needs bytes of --profile or --model.",
     )
     host_link_shared: int | None = option(
         "--host-link-shared",
@@ -87,7 +85,7 @@ class Copies(TimesOfKinds):
         )
 
     def orders_by_costs(self) -> bool:
-        """Return whether copies are added, each where it has time."""
+        """Return True if copies are added, whose places depend on times."""
         return self.offload is not None
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
@@ -134,7 +132,7 @@ class Copies(TimesOfKinds):
         return {Kind.OFFLOAD: took, Kind.RELOAD: took}
 
     def used(self, schedule: Schedule, asked: Asked) -> set[str]:
-        """Return which options are of copies that the schedule has."""
+        """Return the options of copies that affect the schedule."""
         import numpy as np
 
         from ppsim.core.ops import Kind
@@ -147,7 +145,7 @@ class Copies(TimesOfKinds):
         return used
 
     def lack(self, name: str) -> str:
-        """Return the feature that a schedule without use for an option lacks."""
+        """Return the feature that an option needs and the schedule lacks."""
         return super().lack(name) + " that end in time" * (
             name == "host_link" and bool(self.offload)
         )

@@ -30,7 +30,7 @@ class EncoderFile(Part):
         Need(
             ("encoder",),
             never,
-            "{options} puts ops into the bubbles of one order, and a search has many",
+            "{options} fills the bubbles of one order, and a search compares many orders",
             "ppsim run SCHEDULE --encoder FILE",
             ("optimize", "partition"),
         ),
@@ -51,7 +51,7 @@ class EncoderFile(Part):
         return add_encoder(schedule, price(schedule), read_encoder(self.encoder or ""))
 
     def orders_by_costs(self) -> bool:
-        """Return that the bubbles follow from what ops cost."""
+        """Return True: places of the encoder's ops depend on times."""
         return True
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:

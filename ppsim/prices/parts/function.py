@@ -25,6 +25,6 @@ class FunctionOfSchedule(Source):
     costs: Callable[[Schedule], Costs] | None = given_object("ppsim.core.costs.Prices")
 
     def price(self, schedule: Schedule, asked: Asked) -> Costs:
-        """Return the costs that the function gives."""
+        """Return the function's costs of a schedule."""
         assert self.costs
         return self.costs(schedule)

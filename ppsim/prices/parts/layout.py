@@ -42,13 +42,13 @@ class LayoutString(Source):
         Need(
             LAYER_TIMES,
             lambda g: bool(g["layout"]) or g.command == "partition",
-            "{options} is for the layers of a layout, and none is given",
+            "{options} needs --layout",
             "add --layout STRING (ppsim layout), or --tf for whole stages",
         ),
         Need(
             ("tf", "tb", "ti", "tw", "tfb", "tr", "per"),
             lambda g: not g["layout"],
-            "--layout gives every stage the time of its layers, so {options} cannot be given too",
+            "{options} cannot be combined with --layout, which sets the time of every stage",
             "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
         ),
     )
@@ -72,7 +72,8 @@ class LayoutString(Source):
         "--t-mtp", help="Forward time of an MTP layer of the layout, m (a layer's)."
     )
     b_over_f: float | None = option(
-        "--b-over-f", help="A full backward of a layer in its forwards (2); I and W take half."
+        "--b-over-f",
+        help="Time of a layer's full backward over its forward's (2); I and W take half.",
     )
 
     def fill_shape(self, spec: str | Schedule, shape: ShapeOptions, asked: Asked) -> ShapeOptions:

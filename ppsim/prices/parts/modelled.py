@@ -48,13 +48,13 @@ class ModelledOptions(Techniques):
                 *(*SIZES, "precision", "sequence", "again", "layouts"),
             ),
             lambda g: bool(g["model"]),
-            "{options} says how --model is trained, and there is none",
+            "{options} needs --model",
             "add --model NAME --cluster NAME",
         ),
         Need(
             ("model",),
             lambda g: bool(g["cluster"]),
-            "{options} has no times without GPUs",
+            "{options} needs the GPUs of a cluster",
             "add --cluster NAME (ppsim list --clusters)",
         ),
         Need(

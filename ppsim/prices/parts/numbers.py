@@ -39,7 +39,7 @@ class Numbers(Source):
     tr: Value | None = option("--tr", help="Time of a recompute (tf).")
 
     def price(self, schedule: Schedule, asked: Asked) -> Costs:
-        """Return the times that are given, and the usual ones of the others."""
+        """Return the costs: times as given, defaults for the others."""
         from ppsim.core.costs import costs_for
 
         return costs_for(schedule, **asked.given(*COSTS))

@@ -46,7 +46,7 @@ class MeasuredProfile(Source):
     )
 
     def price(self, schedule: Schedule, asked: Asked) -> Costs:
-        """Return the costs that the profile has, in ms."""
+        """Return the profile's costs, in ms."""
         from ppsim.inputs.profile.costs import costs_from
         from ppsim.inputs.profile.profile import read
 
@@ -89,7 +89,7 @@ class MeasuredProfile(Source):
         return Law(pair=1.0 / (12 * model.hidden)) if model else None
 
     def has_bytes(self) -> bool:
-        """Return whether the profile has the bytes of activations."""
+        """Return True if the profile has bytes of activations."""
         from ppsim.inputs.profile.profile import read
 
         found = read(self.profile or "")
@@ -97,7 +97,7 @@ class MeasuredProfile(Source):
         return bool(found.stage or layers)
 
     def hold(self, schedule: Schedule, asked: Asked) -> MemoryModel:
-        """Return the bytes that the profile has."""
+        """Return the profile's memory of stages, in bytes."""
         from ppsim.inputs.profile.profile import read
         from ppsim.workload.model.from_profile import profile_memory
 

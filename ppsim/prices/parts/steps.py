@@ -39,13 +39,13 @@ class Steps(TimesOfKinds):
         Need(
             ("post_validation", *kinds),
             lambda g: not g["grid"],
-            "{options} is of the optimizer step, and --grid gives every op of compute one slot",
+            "{options} cannot be combined with --grid, where every op of compute takes one slot",
         ),
         Need(
             ("post_validation", *kinds),
             lambda g: not any(g[name] for name in DETAILED),
-            "{options} is of ops that only the simple model times, and messages as ops need the "
-            "detailed one",
+            "{options} adds ops that only the simple model times, and messages as ops need the "
+            "detailed model",
             "leave it out: where all devices end a step together, every step takes the makespan "
             "without the optimizer, and the longest --t-optimizer; or leave out the options of "
             "messages as ops",
@@ -53,7 +53,7 @@ class Steps(TimesOfKinds):
         Need(
             ("steps", "tokens", "post_validation", *kinds),
             never,
-            "{options} is of a schedule that goes round, and this command knows one round",
+            "{options} needs a schedule that repeats, and this command simulates one round",
             "ppsim run decode --steps 8 --feedback 0.5, or ppsim run 1f1b --steps 4 "
             "--t-optimizer 1",
             ("optimize", "partition", "convert"),
@@ -61,14 +61,14 @@ class Steps(TimesOfKinds):
         Need(
             ("feedback",),
             lambda g: bool(g["serve"]) and g.command == "partition",
-            "{options} is of a schedule that goes round, and this command knows one round",
+            "{options} needs a schedule that repeats, and this command simulates one round",
             "ppsim run decode --steps 8 --feedback 0.5, or ppsim partition decode --serve period",
             ("optimize", "partition", "convert"),
         ),
         Need(
             ("tokens",),
             never,
-            "{options} counts the rate of a schedule that goes round, and this command prints none",
+            "{options} scales the rate of a schedule that repeats, and this command prints no rate",
             "ppsim run, compare or sweep",
             ("explain", "diff", "jitter", "memory"),
         ),
@@ -82,10 +82,9 @@ class Steps(TimesOfKinds):
     steps: int | None = option(
         "--steps",
         type=click.IntRange(min=1),
-        help="Go round so many times: decode (4) makes a token of every batch in each step, "
-        "forward-only runs all its "
-        "microbatches again, and a training schedule runs so many steps, each with its optimizer "
-        "step (1).",
+        help="Number of rounds: decode (4) makes a token of every batch in each round, "
+        "forward-only runs all its microbatches again, and a training schedule runs a step with "
+        "its optimizer step (1).",
     )
     t_optimizer: Value | None = option(
         "--t-optimizer",
@@ -93,18 +92,18 @@ class Steps(TimesOfKinds):
     )
     post_validation: bool = flag(
         "--post-validation",
-        help="Each device runs its optimizer step when its gradients are there, and waits for no "
-        "other device.",
+        help="Each device runs its optimizer step once its gradients are complete, without "
+        "waiting for other devices.",
     )
     t_gather: Value | None = option(
         "--t-gather",
-        help="FSDP: time to gather a stage's weights at the start of a step, in the order of use "
-        "beside compute.",
+        help="FSDP: time to gather a stage's weights at the start of a step, in order of use and "
+        "in parallel with compute.",
     )
     t_reduce_grad: Value | None = option(
         "--t-reduce-grad",
-        help="Time to reduce a stage's gradients behind its last backward of a step, beside "
-        "compute.",
+        help="Time to reduce a stage's gradients after its last backward of a step, in parallel "
+        "with compute.",
     )
     feedback: float | None = option(
         "--feedback",
@@ -207,7 +206,7 @@ class Steps(TimesOfKinds):
         return replace(super().change(schedule, costs, asked), feedback=self.feedback)
 
     def used(self, schedule: Schedule, asked: Asked) -> set[str]:
-        """Return which options are of steps or rounds that the schedule has."""
+        """Return the options of steps or rounds that affect the schedule."""
         used = super().used(schedule, asked)
         if schedule.feeds_back:
             used.add("feedback")
@@ -228,7 +227,7 @@ class Steps(TimesOfKinds):
 
 
 def has_period(schedule: Schedule) -> bool:
-    """Return whether a schedule has a period.
+    """Return True if a schedule has a period.
 
     It is shown going round, ends with an optimizer step, runs forwards alone, or never flushes;
     none of them where two versions of the weights do not suffice for it.

@@ -26,7 +26,7 @@ class Unequal(Part):
         "--mb-scale",
         multiple=True,
         metavar="[KINDS=]FACTORS",
-        help="How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or "
+        help="Factors of the times of microbatches: 1,1.3,0.8,..., a file, or "
         "lognormal:0.2:SEED (uniform, "
         "normal); 0 takes no time; W=... for a kind alone; repeatable. Where sequences are cut, "
         "for a slice each "
@@ -36,7 +36,7 @@ class Unequal(Part):
         "--slice-scale",
         multiple=True,
         metavar="[KINDS=]FACTORS",
-        help="How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or "
+        help="Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or "
         "attention:0.3 (its "
         "share of a forward's time; attention alone takes that of --profile's model); W=... for a "
         "kind; repeatable.",
@@ -47,7 +47,7 @@ class Unequal(Part):
         return self.change_replica(schedule, costs, asked, 0)
 
     def change_replica(self, schedule: Schedule, costs: Costs, asked: Asked, replica: int) -> Costs:
-        """Return the costs with the factors that a replica has, which may draw its own."""
+        """Return the costs with a replica's factors, which may be drawn for it alone."""
         import numpy as np
 
         from ppsim.inputs.profile.scale import parse_scale, parse_slice_scale
@@ -79,5 +79,5 @@ class Unequal(Part):
         return any(map(is_drawn, self.mb_scale))
 
     def used(self, schedule: Schedule, asked: Asked) -> set[str]:
-        """Return which options are of slices that the schedule has."""
+        """Return the options of slices that affect the schedule."""
         return {"slice_scale"} if schedule.n_slices > 1 else set()

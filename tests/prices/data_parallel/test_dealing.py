@@ -330,13 +330,13 @@ def test_python_deals_by_the_same_options(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--deal",), "--deal deals sequences again, and there are none"),
-        (("--max-tokens", "5"), "--max-tokens deals sequences again"),
-        (("--lengths", "uniform:1:9", "--across"), "--across is of dealing sequences again"),
-        (("--lengths", "uniform:1:9", "--deal-for", "1"), "--deal-for is of dealing"),
+        (("--deal",), "--deal needs the sequences of --lengths"),
+        (("--max-tokens", "5"), "--max-tokens needs the sequences"),
+        (("--lengths", "uniform:1:9", "--across"), "--across needs --deal or --max-tokens"),
+        (("--lengths", "uniform:1:9", "--deal-for", "1"), "--deal-for needs --deal"),
         (
             ("--lengths", "uniform:1:9", "--deal", "--p2p", "overlap"),
-            "times dealings by the simple model",
+            "uses the simple model",
         ),
         (("--lengths", "uniform:1:9", "--deal", "--offload"), "dealing"),
         (

@@ -293,10 +293,10 @@ def test_one_link_of_a_model_is_changed_as_all_are():
         ("tf=2,tf=3", "--what-if tf=2,tf=3: the same is set twice"),
         ("tf.1=2,tf=1,tf.1=x2", "--what-if tf.1=2,tf.1=x2: the same is set twice"),
         ("link.0-1=2,link.0-1=3", "--what-if link.0-1=2,link.0-1=3: the same is set twice"),
-        ("t-layer.0=2", "--t-layer is for the layers of a layout, and none is given"),
-        ("t-layer=2", "--t-layer is for the layers of a layout, and none is given"),
-        ("speed.1=0.5,chunked=4096,law=1,0,1,0", "--speed has no place where --chunked gives"),
-        ("link.0-1=1,chunked=4096,law=1,0,1,0", "--link has no place where --chunked gives"),
+        ("t-layer.0=2", "--t-layer needs --layout"),
+        ("t-layer=2", "--t-layer needs --layout"),
+        ("speed.1=0.5,chunked=4096,law=1,0,1,0", "--speed has no effect: --chunked gives"),
+        ("link.0-1=1,chunked=4096,law=1,0,1,0", "--link has no effect: --chunked gives"),
     ],
 )
 def test_changes_that_leave_each_other_without_effect_are_refused(change, says):

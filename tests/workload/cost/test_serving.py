@@ -197,7 +197,7 @@ REFUSED = [
             "--num-layers",
             "8",
         ),
-        "knows one round",
+        "simulates one round",
     ),
     (("partition", "forward-only", "--serve", "period", *LLAMA, "--feedback", "1"), "no loop"),
 ]
