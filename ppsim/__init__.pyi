@@ -88,43 +88,44 @@ def calibrate(
     from_trace: str | Sequence[str] = (),
     iteration: str = 'all',
 ) -> Calibration | None:
-    """Measure the times of a transformer stage and its messages on this machine, in ms;
-    ``save("profile.toml")`` writes them.
+    """Measure the times of a transformer stage's ops and of messages on this machine, in ms.
+
+    ``save("profile.toml")`` of the answer writes them.
 
     Args:
-        options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``,
+        options: the options of ``ppsim calibrate`` by name: ``hidden``, ``layers``, ``module``,
             ``from_trace``, ...
 
     Returns:
         The measurements; None in all processes of torchrun but the first.
 
     Raises:
-        InputError: an option that is refused.
-        MissingDependency: torch is not installed, or there is no GPU where one is asked for.
+        InputError: an option is refused.
+        MissingDependency: torch is not installed, or a GPU is asked for and there is none.
 
     Options:
         hidden: Width of the model. (default 512)
         heads: Attention heads; they divide the width. (default 8)
         sequence: Tokens of one sample. (default 256)
         microbatch_size: Samples of a microbatch. (default 1)
-        layers: Layers that one device holds. (default 2)
+        layers: Layers of each device. (default 2)
         vocab: Vocabulary; 0 leaves embedding and head out. (default 4096)
         dtype: Type of parameters and activations (float32 on a CPU, bfloat16 on a GPU).
-        device: What computes; auto: a GPU where there is one. (default auto)
+        device: The device that computes; auto: a GPU if there is one. (default auto)
         repeats: Measured repetitions of every op. (default 10)
-        warm_up: Repetitions thrown away first. (default 2)
-        max_bytes: Largest message; sizes go up from 1 KiB (to 16 MiB on a CPU, 256 MiB on a
-            GPU).
-        sizes: Sizes of messages instead: 1024,65536 or 1024:65536:x4.
+        warm_up: Repetitions before those, not counted. (default 2)
+        max_bytes: Largest message; the smallest is 1 KiB (default: 16 MiB on a CPU, 256 MiB on
+            a GPU).
+        sizes: All sizes of messages: 1024,65536 or 1024:65536:x4.
         real_time: Ask the system for real-time priority while messages travel.
-        note: A remark for the record, such as other load on the machine.
-        module: Take the stages from a function of yours: stage(stage, stages, device) returns a
-            torch module and an example input (below).
+        note: A remark for the profile, e.g. on other load of the machine.
+        module: A function of yours that makes the stages: stage(stage, stages, device) returns
+            a torch module and an example input (above).
         stages: Stages of --module.
-        from_trace: Make the profile from a real run instead: its folder, or files such as
+        from_trace: Derive the profile from a real run instead: a folder, or files such as
             Kineto traces, one per rank.
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default all)
+        iteration: The iteration of a real run: a number or median; where medians over several
+            are printed, all or a range such as 4-20. (default all)
     """
     ...
 
@@ -172,17 +173,18 @@ def check(
         schedule: Expect the ops of this schedule, in the given shape.
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         github: Print GitHub annotations, for a workflow.
     """
@@ -324,17 +326,18 @@ def compare(
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -453,26 +456,25 @@ def compare(
         again: What backwards run again (none).
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
-        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
-            batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-
-            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
-            may hang where both directions of two devices share a queue (ppsim check --queues
-            pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two
-            devices (default), both directions, or a device, as the edge, pair and rank of check
-            --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
-            host costs.
+        p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
+        order: Order of sends and receives: early (default; a lowered file states its order),
+            even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
+            two may deadlock if both directions of two devices share a queue (ppsim check
+            --queues pair); the others never do.
+        channel: With --p2p overlap, one message at a time travels in each direction of two
+            devices (default), on a pair of devices, or from and to a device (group); message:
+            no limit. check --queues calls the first three edge, pair and rank.
+        cluster: Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML
+            file, with host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
-            [fsdp].
+        unshard: FSDP: number of stages to gather ahead (0; torch uses 3), with the times of the
+            cluster's [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+        shapes: Send the shape of each message before it and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, added to the latency of the
-            shape (0).
+        t_shape: Time that the host waits between a shape and its message, added to the latency
+            of the shape (0).
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale again. The slowest is shown, as it decides the
@@ -488,36 +490,37 @@ def compare(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths again over their replica's microbatches, as many
             as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
         max_tokens: Pack the sequences again into microbatches of at most so many tokens,
             padding included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
-        cap: The most a device may hold: a number counts activations of a device's 1/P share of
-            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
-            --profile; a list has one for each device.
+        per_device: Write idle share and peak next to every row of figures.
+        cap: Memory cap of a device: a number of activations of a device's 1/P share of the
+            model, or of one layer with --layout; or a size such as 60GiB, which needs
+            --profile. A list has one cap for each device.
         memory: Draw the memory of the devices below each chart.
         tradeoff: Draw time against peak activations, with the Pareto front, instead of charts.
     """
@@ -603,26 +606,27 @@ def convert(
         InputError: the file cannot be read, or a format would lose a part of it.
 
     Options:
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
+        per_device: Write idle share and peak next to every row of figures.
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -705,8 +709,8 @@ def convert(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default median)
+        iteration: The iteration of a real run: a number or median; where medians over several
+            are printed, all or a range such as 4-20. (default median)
         lossy: Write a format even if it loses a part of the file.
         merge_bw: Write I and W of a microbatch, where W follows its I, as one B.
         split_bw: Write every B as I and W, one after the other.
@@ -814,21 +818,22 @@ def diff(
         InputError: an option is refused, or files contain no run.
 
     Options:
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default median)
+        iteration: The iteration of a real run: a number or median; where medians over several
+            are printed, all or a range such as 4-20. (default median)
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -912,46 +917,46 @@ def diff(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
-            batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-
-            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
-            may hang where both directions of two devices share a queue (ppsim check --queues
-            pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two
-            devices (default), both directions, or a device, as the edge, pair and rank of check
-            --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
-            host costs.
+        p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
+        order: Order of sends and receives: early (default; a lowered file states its order),
+            even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
+            two may deadlock if both directions of two devices share a queue (ppsim check
+            --queues pair); the others never do.
+        channel: With --p2p overlap, one message at a time travels in each direction of two
+            devices (default), on a pair of devices, or from and to a device (group); message:
+            no limit. check --queues calls the first three edge, pair and rank.
+        cluster: Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML
+            file, with host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
-            [fsdp].
+        unshard: FSDP: number of stages to gather ahead (0; torch uses 3), with the times of the
+            cluster's [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+        shapes: Send the shape of each message before it and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, added to the latency of the
-            shape (0).
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        t_shape: Time that the host waits between a shape and its message, added to the latency
+            of the shape (0).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
+        per_device: Write idle share and peak next to every row of figures.
     """
     ...
 
@@ -1099,21 +1104,22 @@ def explain(
     Options:
         trace: Explain a real run as measured, from a file or a folder: a table of ops, Primus'
             pp_rank_N.json, Kineto traces, or a record (-s chooses one of its runs).
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default median)
+        iteration: The iteration of a real run: a number or median; where medians over several
+            are printed, all or a range such as 4-20. (default median)
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -1232,26 +1238,25 @@ def explain(
         again: What backwards run again (none).
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
-        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
-            batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-
-            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
-            may hang where both directions of two devices share a queue (ppsim check --queues
-            pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two
-            devices (default), both directions, or a device, as the edge, pair and rank of check
-            --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
-            host costs.
+        p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
+        order: Order of sends and receives: early (default; a lowered file states its order),
+            even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
+            two may deadlock if both directions of two devices share a queue (ppsim check
+            --queues pair); the others never do.
+        channel: With --p2p overlap, one message at a time travels in each direction of two
+            devices (default), on a pair of devices, or from and to a device (group); message:
+            no limit. check --queues calls the first three edge, pair and rank.
+        cluster: Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML
+            file, with host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
-            [fsdp].
+        unshard: FSDP: number of stages to gather ahead (0; torch uses 3), with the times of the
+            cluster's [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+        shapes: Send the shape of each message before it and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, added to the latency of the
-            shape (0).
+        t_shape: Time that the host waits between a shape and its message, added to the latency
+            of the shape (0).
         changes: Simulate a change; repeatable. Any option of shape, costs, model or messages:
             mb=16 · schedule=zb-1p · tp=4 · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9
             (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · link.0-1=0.5,
@@ -1278,7 +1283,7 @@ def explain(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths again over their replica's microbatches, as many
             as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
@@ -1287,26 +1292,27 @@ def explain(
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         heat: Instead of the schedule, draw each worker's slowdown over the steps of a job, or
             with --lengths the times of every replica's microbatches, as given and as dealt.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
+        per_device: Write idle share and peak next to every row of figures.
     """
     ...
 
@@ -1428,17 +1434,18 @@ def jitter(
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -1580,14 +1587,14 @@ def jitter(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         samples: Iterations to draw. (default 10000)
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        results: Keep finished work in a .parquet or .csv file, and continue from it.
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
     """
     ...
@@ -1737,17 +1744,18 @@ def memory(
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -1841,9 +1849,9 @@ def memory(
         sequence: Sequence length instead of the model's.
         zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
         again: What backwards run again (none).
-        cap: The most a device may hold: a number counts activations of a device's 1/P share of
-            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of --model
-            or --profile; a list has one for each device.
+        cap: Memory cap of a device: a number of activations of a device's 1/P share of the
+            model, or of one layer with --layout; or a size such as 60GiB, which needs --model
+            or --profile. A list has one cap for each device.
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
             replica, microbatch, tokens (or factor) and perhaps stage; or
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
@@ -1861,26 +1869,27 @@ def memory(
         block: Tokens of a block of keys and values (16).
         breakdown: Print the parts of each device's peak; draw those of the fullest device over
             time.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
+        per_device: Write idle share and peak next to every row of figures.
     """
     ...
 
@@ -1981,8 +1990,8 @@ def model(
             (the software's).
         profile: A profile of ppsim calibrate: measured op times instead of the efficiency
             curve's.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
     """
     ...
@@ -2067,36 +2076,37 @@ def optimize(
     per_device: bool = False,
     gantt: bool = True,
 ) -> Optimized:
-    """Find the best schedule for given costs and memory; ``options`` as ``ppsim optimize`` takes
-    them, by name.
+    """Find the best schedule for given costs and memory.
+
+    ``options`` are the options of ``ppsim optimize`` by name.
 
     Returns:
-        The best found within ``time_limit`` seconds, and its bound; a :class:`Front` where
-            ``front`` is set.
+        The best schedule found within ``time_limit`` seconds, and its bound; with ``front`` a
+            :class:`Front`.
 
     Raises:
-        InputError: an option, a size or costs that are refused.
+        InputError: an option, a size or costs are refused.
         PpsimError: no schedule fits the cap, or none was timed before the time ended.
 
     Options:
         devices: Pipeline devices, P.
         chunks: Stages per device, V (2 for v and loop).
         microbatches: Microbatches, M.
-        placement: Which device holds which stage; auto tries all. (default linear)
-        cap: The most a device may hold: a number counts activations of a device's 1/P share of
-            the model, with --layout of one layer; a list has one for each device.
+        placement: The placement of stages on devices; auto tries all. (default linear)
+        cap: Memory cap of a device: a number of activations of a device's 1/P share of the
+            model, or of one layer with --layout; a list has one number for each device.
         after_i: Share of an activation that is still held between I and W. (default 1.0)
-        objective: What is to be least: the longest time from a device's first start to its last
-            end, or the makespan. (default span)
-        front: Find the best for each cap: time against memory; -o draws it.
-        time_limit: Seconds; the best found by then is the answer. Ends earlier with a proof.
-            The first run on a machine compiles, for up to 20 s, and may end as much later.
-            (default 30.0)
-        seed: Seed of the random numbers. The same seed and number of cores give the same best
-            where not the time ends it.
+        objective: The time to minimize: the span, which is the longest time from a device's
+            first start to its last end, or the makespan. (default span)
+        front: Find the best schedule for each cap, the Pareto front of time and memory; -o
+            draws it.
+        time_limit: Seconds of the search, which ends earlier with a proof. The first run on a
+            machine compiles for up to 20 s more. (default 30.0)
+        seed: Seed of the random numbers. The same seed and number of cores give the same
+            answer, unless the time limit ends the search.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
+        results: Keep finished work in a .parquet or .csv file, and continue from it.
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -2179,26 +2189,27 @@ def optimize(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
+        per_device: Write idle share and peak next to every row of figures.
         gantt: Draw the chart in the terminal (on). (default True)
     """
     ...
@@ -2285,30 +2296,30 @@ def partition(
     block: int | None = None,
     time_limit: float = 60.0,
 ) -> Partitioned | Any:
-    """Find the split of layers over stages with the least makespan; ``options`` as of ``ppsim
-    partition``, by name.
+    """Find the split of layers over stages with the least makespan.
 
-    Returns a :class:`Partitioned`, with ``serve`` a
-    :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
+    ``options`` are the options of ``ppsim partition`` by name. Returns a :class:`Partitioned`, with
+    ``serve`` a :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
 
     Raises:
-        InputError: an option or a shape that is refused, or an unclear number of layers.
+        InputError: an option or a shape is refused, or the number of layers is not clear.
         PpsimError: no split was found that fits the cap, or none was timed before the time ended.
 
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -2392,10 +2403,10 @@ def partition(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        num_layers: Transformer layers, where --t-layer is one time.
+        num_layers: Number of transformer layers, if --t-layer is one time.
         mtp: MTP layers, on the last stage.
-        least: Fewest layers of a stage (0: a stage may hold the embedding, the head or nothing
-            alone).
+        least: Least layers of a stage (0: a stage may have only the embedding, only the head,
+            or nothing).
         model: Bytes for --cap of a model: of the library (ppsim list --models), TOML, or
             config.json with --seq.
         tp: Tensor-parallel ranks of the model.
@@ -2406,11 +2417,11 @@ def partition(
         sequence: Sequence length instead of the model's.
         zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
         again: What backwards run again (none).
-        cap: The most a device may hold: a number counts activations of one layer; with a unit,
-            such as 80GiB, bytes of --model or --profile.
-        serve: Split for a pipeline that serves --model (decode, forward-only): room for most
-            tokens of keys and values in --cap, or the shortest period; of equal ones by the
-            other.
+        cap: Memory cap of a device: a number of activations of one layer, or a size such as
+            80GiB, which needs --model or --profile.
+        serve: Split for a pipeline that serves --model (decode, forward-only): for the most
+            tokens of keys and values in --cap, or for the shortest period; ties are decided by
+            the other.
         weight_bits: Bits of a parameter of a layer (16); the embedding and the head have 16.
         kv_bits: Bits of a number of keys, values and states (16).
         block: Tokens of a block of keys and values (16).
@@ -2549,9 +2560,9 @@ def plan(
         improve: With --against: also plan each run, and say what the plan changes.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        results: Keep finished work in a .parquet or .csv file, and continue from it.
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
     """
     ...
@@ -2567,22 +2578,22 @@ def read(
 
     Args:
         files: a folder, a file, or the files of all devices.
-        options: as ``ppsim read`` takes them, by name: ``schedule``, ``iteration``.
+        options: the options of ``ppsim read`` by name: ``schedule``, ``iteration``, ``unit``.
 
     Raises:
-        InputError: an option that is refused, or files that show no whole run and no schedule.
+        InputError: an option is refused, or the files contain neither a whole run nor a schedule.
 
     Options:
-        schedule: Which run of a record of several.
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default all)
-        unit: Tables of ops: the unit of times, where neither a column's name nor a header tells
-            it (found).
+        schedule: The run to show, of a record of several.
+        iteration: The iteration of a real run: a number or median; where medians over several
+            are printed, all or a range such as 4-20. (default all)
+        unit: Unit of the times of a table of ops, if neither a column's name nor a header
+            states it.
     """
     ...
 
 def run(
-    schedule: str | Schedule,
+    schedule: str | os.PathLike[str] | Schedule,
     *,
     stages: int | None = None,
     devices: int | None = None,
@@ -2729,17 +2740,18 @@ def run(
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -2858,49 +2870,49 @@ def run(
         again: What backwards run again (none).
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
-        cap: The most a device may hold: a number counts activations of a device's 1/P share of
-            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
-            --profile; a list has one for each device.
-        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
-            batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-
-            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
-            may hang where both directions of two devices share a queue (ppsim check --queues
-            pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two
-            devices (default), both directions, or a device, as the edge, pair and rank of check
-            --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
-            host costs.
+        per_device: Write idle share and peak next to every row of figures.
+        cap: Memory cap of a device: a number of activations of a device's 1/P share of the
+            model, or of one layer with --layout; or a size such as 60GiB, which needs
+            --profile. A list has one cap for each device.
+        p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
+        order: Order of sends and receives: early (default; a lowered file states its order),
+            even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
+            two may deadlock if both directions of two devices share a queue (ppsim check
+            --queues pair); the others never do.
+        channel: With --p2p overlap, one message at a time travels in each direction of two
+            devices (default), on a pair of devices, or from and to a device (group); message:
+            no limit. check --queues calls the first three edge, pair and rank.
+        cluster: Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML
+            file, with host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
-            [fsdp].
+        unshard: FSDP: number of stages to gather ahead (0; torch uses 3), with the times of the
+            cluster's [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+        shapes: Send the shape of each message before it and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, added to the latency of the
-            shape (0).
+        t_shape: Time that the host waits between a shape and its message, added to the latency
+            of the shape (0).
         blank: Write a page with empty rows, in which its reader places the ops.
         lowered: Write csv with sends and receives (torch's compute_comms).
         merge_bw: Merge I and W of a microbatch into one B if W directly follows I.
@@ -2925,7 +2937,7 @@ def run(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths again over their replica's microbatches, as many
             as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
@@ -3058,17 +3070,18 @@ def sweep(
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         metric: The metric of the table. (default bubble_rate)
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -3189,36 +3202,35 @@ def sweep(
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         mbs: Sequences in each microbatch of --model (1).
-        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
-            batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-
-            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
-            may hang where both directions of two devices share a queue (ppsim check --queues
-            pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two
-            devices (default), both directions, or a device, as the edge, pair and rank of check
-            --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
-            host costs.
+        p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
+        order: Order of sends and receives: early (default; a lowered file states its order),
+            even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
+            two may deadlock if both directions of two devices share a queue (ppsim check
+            --queues pair); the others never do.
+        channel: With --p2p overlap, one message at a time travels in each direction of two
+            devices (default), on a pair of devices, or from and to a device (group); message:
+            no limit. check --queues calls the first three edge, pair and rank.
+        cluster: Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML
+            file, with host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
-            [fsdp].
+        unshard: FSDP: number of stages to gather ahead (0; torch uses 3), with the times of the
+            cluster's [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+        shapes: Send the shape of each message before it and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, added to the latency of the
-            shape (0).
-        cap: The most a device may hold: a number counts activations of a device's 1/P share of
-            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
-            --profile; a list has one for each device.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        t_shape: Time that the host waits between a shape and its message, added to the latency
+            of the shape (0).
+        cap: Memory cap of a device: a number of activations of a device's 1/P share of the
+            model, or of one layer with --layout; or a size such as 60GiB, which needs
+            --profile. A list has one cap for each device.
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         heat: Draw --metric over the grid as a heat map, instead of time against memory.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
+        results: Keep finished work in a .parquet or .csv file, and continue from it.
     """
     ...
 
@@ -3267,68 +3279,70 @@ def validate(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Validated | ValidatedJob:
-    """Run schedules for real, one process per device, and compare times, in ms, with predictions.
+    """Run schedules for real, one process per device, and compare times (in ms) with predictions.
 
     Args:
         schedules: names or files; none with ``from_record`` or ``trace``.
-        options: as ``ppsim validate`` takes them, by name: ``devices``, ``microbatches``, ``ops``,
+        options: the options of ``ppsim validate`` by name: ``devices``, ``microbatches``, ``ops``,
             ``record``, ...
 
     Raises:
-        InputError: an option or a schedule that is refused, or a record or a trace that cannot be
-            used.
-        MissingDependency: torch is not installed, or there is no GPU where one is asked for.
+        InputError: an option or a schedule is refused, or a record or a trace cannot be used.
+        MissingDependency: torch is not installed, or a GPU is asked for and there is none.
         PpsimError: a process of the run died or hung.
 
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
-        ops: Real transformer stages, or ops that only take their time (more devices than
-            cores). (default compute)
-        runner: Our runner; torch.distributed.pipelining fed with our CSV; or all devices on
-            parts of one GPU. (default own)
-        device: What computes; auto: GPUs where there is one for each device. (default auto)
+        ops: The ops: transformer stages that compute, or timed ops, which only wait for their
+            time (allows more devices than cores). (default compute)
+        runner: The runner: ppsim's own; torch.distributed.pipelining with ppsim's CSV; or
+            ppsim's own with all devices on partitions of one GPU. (default own)
+        device: The devices that compute; auto: GPUs if there is one for each device. (default
+            auto)
         tf: Timed ops: ms of a forward per device. (default 5.0)
         ti: Timed ops: ms of a backward for the input. (default 5.0)
         tw: Timed ops: ms of a backward for the weights. (default 5.0)
-        t_beside: Timed ops: ms of a copy, of a collective and of any other op beside F, B, I
-            and W. (default 1.0)
+        t_beside: Timed ops: ms of every op other than F, B, I and W, such as a copy or
+            collective. (default 1.0)
         message: Timed ops: bytes of a message. (default 65536)
         hidden: Width of the model. (default 256)
         heads: Attention heads; they divide the width. (default 4)
         sequence: Tokens of one sample. (default 64)
         microbatch_size: Samples of a microbatch. (default 4)
-        layers: Layers that one device holds. (default 2)
+        layers: Layers of each device. (default 2)
         vocab: Vocabulary; 0 leaves embedding and head out. (default 1000)
         repeats: Measured repetitions. (default 7)
-        warm_up: Repetitions thrown away. (default 2)
+        warm_up: Repetitions before those, not counted. (default 2)
         real_time: Ask the system for real-time priority while a schedule runs.
-        module: Take the stages from a function of yours: stage(stage, stages, device) returns a
-            torch module and an example input (below).
-        calibrate_on: Take costs from these runs only (timed ops: the first; else all others).
-        only: Draw these schedules in -o files; repeatable (all).
+        module: A function of yours that makes the stages: stage(stage, stages, device) returns
+            a torch module and an example input (above).
+        calibrate_on: Derive costs from these runs only (default: timed ops from the first run,
+            else from all other runs).
+        only: Draw only these schedules in -o files; repeatable (default: all).
         tolerance: Largest error that passes. (default 0.1)
-        record: Keep the raw measurements, as JSON; .gz makes it small.
-        from_record: Analyse a record instead of running.
-        trace: Compare with a run made elsewhere: see ppsim read.
-        iteration: Traces: which step; a number, a range, median or all. (default median)
-        unit: Tables of ops: the unit of times, where neither a column's name nor a header tells
-            it (found).
-        profile: What ops and messages cost alone (ppsim calibrate).
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        record: Write the raw measurements as JSON; .gz compresses them.
+        from_record: Read the measurements from a record instead of running.
+        trace: Read the measurements from a run made elsewhere: see ppsim read.
+        iteration: The step of --trace: a number, a range, median or all. (default median)
+        unit: Unit of the times of a table of ops, if neither a column's name nor a header
+            states it.
+        profile: A profile of ppsim calibrate: times of ops and messages measured alone.
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
     """
     ...

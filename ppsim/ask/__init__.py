@@ -1,4 +1,4 @@
-"""Framework of questions: options as data, requests, answers, and their output."""
+"""The framework of questions: options as data, requests, answers, and their output."""
 
 __all__ = [
     "answer",

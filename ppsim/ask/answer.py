@@ -1,6 +1,4 @@
-"""Answers of questions: numbers, tables, sentences and figures, shown and written in one way
-each.
-"""
+"""The base of answers: numbers, tables, sentences and figures, each shown and written one way."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ class Answer(ABC, Generic[Asked]):
     @property
     @abstractmethod
     def verdict(self) -> str:
-        """The answer in one sentence, which comes first in terminals, pages, cards and JSON."""
+        """The answer in one sentence; it comes first in terminals, pages, cards and JSON."""
 
     @property
     def tone(self) -> str:
@@ -44,7 +42,7 @@ class Answer(ABC, Generic[Asked]):
 
     @abstractmethod
     def json_object(self) -> dict[str, Any]:
-        """Return the numbers that ``--json`` prints; columns may be arrays."""
+        """Return the numbers that ``--json`` prints; lists of numbers may be arrays."""
 
     def whole_object(self) -> dict[str, Any]:
         """Return the object that ``--json`` prints: the schema, the verdict, then the numbers."""
@@ -78,7 +76,7 @@ class Answer(ABC, Generic[Asked]):
         yield from self.blocks()
 
     def writers(self, output: Any) -> Writers:
-        """Return each file asked for, with the function that writes it."""
+        """Return the writer of each -o."""
         raise PpsimError(f"{self.request.question} writes no files")
 
     def notes(self) -> Iterator[str]:
@@ -86,15 +84,15 @@ class Answer(ABC, Generic[Asked]):
         return iter(())
 
     def error_after_output(self) -> PpsimError | None:
-        """Return the error that ends a command after its answer, such as a run that does not fit;
-        None without one.
+        """Return the error that ends a command after its answer, e.g. a run that does not fit;
+        None if there is none.
         """
         return None
 
     @property
     def is_irreplaceable(self) -> bool:
-        """True if the answer contains measurements that cannot be repeated, so that a failed write
-        must not lose it.
+        """True if measurements of the answer cannot be repeated: it is printed even if a file
+        cannot be written.
         """
         return False
 
@@ -114,21 +112,20 @@ class Answer(ABC, Generic[Asked]):
         return TypedOptions.from_request(self.request)
 
     def save(self, *paths: str, **look: Any) -> Self:
-        """Write files by their suffix; ``look`` is as the options of figures, such as
-        ``palette="zb"``.
+        """Write files by their suffix; ``look`` are options of figures, e.g. ``palette="zb"``.
 
         Raises:
-            InputError: an unknown suffix or option, or a path that cannot be written.
+            InputError: a suffix or an option is unknown, or a path cannot be written.
         """
         with write_with(self.writers(self._look(look | {"output": paths}))):
             return self
 
     def _look(self, options: dict[str, Any]) -> Any:
-        """Return the request's output options with some replaced."""
-        own = flatten(output_of(self.request))
-        given = {name: value for name, value in own.items() if name in self.request.given}
+        """Return the request's options of output with some replaced."""
         from ppsim.ask.request import ask
 
+        values = flatten(output_of(self.request))
+        given = {name: value for name, value in values.items() if name in self.request.given}
         return ask(type(self.request), given | options, check=False).output  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
@@ -140,11 +137,11 @@ class Answer(ABC, Generic[Asked]):
         return ()
 
     def bars(self) -> Bars | None:
-        """Return the bars of a notebook's card where the answer has no timeline; None for none."""
+        """Return the bars of a notebook's card, for an answer without timeline; None for none."""
         return None
 
     def queues(self) -> Queues | None:
-        """Return the queues of a notebook's card of a file that is checked; None for none."""
+        """Return the queues of a notebook's card, for a file; None for none."""
         return None
 
     def _repr_html_(self) -> str:

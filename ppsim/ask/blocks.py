@@ -1,4 +1,4 @@
-"""Blocks that terminals show: lines, tables, charts."""
+"""Blocks of an answer on a terminal: lines, tables, charts."""
 
 from __future__ import annotations
 
@@ -18,23 +18,19 @@ Part = str | tuple[str, str]  # a text, or a text and its tone, of ppsim.ask.ter
 
 @dataclass(frozen=True)
 class Line:
-    """A sentence, wrapped where a terminal is narrow, with ``indent`` blanks before what
-    follows.
-    """
+    """A line of text; a narrow terminal wraps it, with ``indent`` blanks before further lines."""
 
     parts: str | Sequence[Part]
     indent: int = 0
 
 
 def heading(text: str) -> Line:
-    """Return a name, or the headings of a table of text."""
+    """Return a line in the tone of names, such as a heading."""
     return Line([(text, "name")])
 
 
 def name_line(name: str, *parts: Part) -> Line:
-    """A line with a name in muted letters; text past the line's end continues below the text's
-    start.
-    """
+    """Return a line with a muted name before a text; wrapped text starts below the first word."""
     return Line([(name, "quiet"), *parts], len(name.lstrip("\n")))
 
 
@@ -44,10 +40,10 @@ class Table:
 
     headings: Sequence[str]  # one per column, of up to two lines
     rows: Sequence[Sequence[str]]  # the cells
-    at_least: int = 100  # columns of text that a pipe has
-    spare: Sequence[str] = ()  # headings of columns that may go first
-    left: Sequence[str] = ()  # headings of columns of words, which are aligned on the left
-    # of the cell in a row and column, of ``TONES``
+    at_least: int = 100  # width of the table in a pipe
+    spare: Sequence[str] = ()  # headings of columns that a narrow terminal leaves out first
+    left: Sequence[str] = ()  # headings of columns that are aligned left
+    # the tone of the cell in a row and column, of ``TONES``
     tone: Callable[[int, int], str] = lambda row, column: ""
 
 
@@ -69,5 +65,5 @@ class DrawnBlock:
     at_least: int = 20
 
 
-# A plain text is printed as it is, anything else of rich's as rich prints it.
+# A plain text is printed as it is, and an object of rich as rich prints it.
 Block = str | Line | Table | Chart | DrawnBlock | Any

@@ -14,13 +14,12 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.card_bars import Bars
     from ppsim.show.drawing.card_queues import Queues
 
-COLUMNS = 96  # of the text
-LINES = 18  # of the text at most
-LETTERS = 200  # of a line at most
-CHARTS = 4  # timelines at most
-BARS = 16  # bars at most
-# The notebook's own ink and ground, light or dark, but letters that stand below each other
-# everywhere.
+COLUMNS = 96  # columns of the text
+LINES = 18  # most lines of the text
+LETTERS = 200  # most letters of a line
+CHARTS = 4  # most timelines
+BARS = 16  # most bars
+# Colours are the notebook's, light or dark; the font has a fixed width everywhere.
 FONT = "12px/1.35 ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 TEXT = (
     f"margin:4px "
@@ -29,25 +28,33 @@ TEXT = (
 
 
 def card_html(
-    verdict: str,  # the answer in one sentence
-    charts: Sequence[tuple[str, Timeline]],  # what to draw, each with its title
-    blocks: Iterable[Block],  # what a terminal shows below the verdict
-    bars: Bars | None = None,  # what to draw where there is no timeline
-    queues: Queues | None = None,  # what to draw of a file that is checked
+    verdict: str,
+    charts: Sequence[tuple[str, Timeline]],
+    blocks: Iterable[Block],
+    bars: Bars | None = None,
+    queues: Queues | None = None,
 ) -> str:
-    """Return the card as HTML, without scripts or style sheets, which notebooks take out."""
+    """Return the card as HTML, without scripts and style sheets, which notebooks remove.
+
+    Args:
+        verdict: the answer in one sentence.
+        charts: the timelines to draw, with their titles.
+        blocks: the blocks below the verdict on a terminal.
+        bars: the bars to draw, for an answer without timeline.
+        queues: the queues to draw, for a file without times.
+    """
     parts = [f'<p style="margin:4px 0;font-weight:600">{html.escape(verdict)}</p>']
     if charts:
         from ppsim.show.drawing.card_chart import charts_svg
 
         parts.append(charts_svg(charts[:CHARTS]))
-    left = [f"the first {CHARTS} of {len(charts)} charts"] if len(charts) > CHARTS else []
+    limits = [f"the first {CHARTS} of {len(charts)} charts"] if len(charts) > CHARTS else []
     if bars and bars.bars:
         from ppsim.show.drawing.card_bars import bars_svg
 
         parts.append(bars_svg(bars, BARS))
-        count = len(bars.bars)
-        left += [f"the first {BARS} of {count} bars"] if count > BARS else []
+        if len(bars.bars) > BARS:
+            limits.append(f"the first {BARS} of {len(bars.bars)} bars")
     if queues:
         from ppsim.show.drawing.card_queues import queues_svg
 
@@ -55,17 +62,17 @@ def card_html(
     text = text_of((block for block in blocks if not isinstance(block, Chart)), COLUMNS)
     lines = [_shortened(line.rstrip()) for line in text.strip("\n").splitlines()]
     if len(lines) > LINES:
-        left.append(f"the first {LINES - 1} of {len(lines)} lines")
+        limits.append(f"the first {LINES - 1} of {len(lines)} lines")
         lines = lines[: LINES - 1]
     if lines:
         shown = html.escape("\n".join(lines))
         parts.append(f'<pre style="{TEXT}">{shown}</pre>')
-    if left:
-        said = f"{' and '.join(left)}; print(answer) and answer.save(FILE) have all"
-        parts.append(f'<p style="margin:4px 0;opacity:0.7;font-size:12px">{said}</p>')
+    if limits:
+        note = f"{' and '.join(limits)}; print(answer) and answer.save(FILE) have all"
+        parts.append(f'<p style="margin:4px 0;opacity:0.7;font-size:12px">{note}</p>')
     return f'<div class="ppsim-card" style="max-width:100%">{"".join(parts)}</div>'
 
 
 def _shortened(line: str) -> str:
-    """Return a line that is not too long, with a sign where it goes on."""
+    """Return a line, cut with an ellipsis if it is too long."""
     return line if len(line) <= LETTERS else line[: LETTERS - 1] + "\u2026"

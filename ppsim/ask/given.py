@@ -1,4 +1,4 @@
-"""Typed options of one request: their values, and the rules between them."""
+"""The typed options of a request, and rules on options."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 from ppsim.ask.options import GROUP, Option, Request, flatten, list_options
 
-ONLY_TABLES = (".parquet",)  # formats of tables alone
+ONLY_TABLES = (".parquet",)  # formats that can only be tables
 
 
 @dataclass(frozen=True)
 class TypedOptions:
-    """The options of one request: all values, and which of them the user typed."""
+    """The options of one request: all values, and the options that the user typed."""
 
     command: str  # the name of the question
-    values: Mapping[str, Any]  # of all options, by name
-    typed: Sequence[Option]  # the options that were given
-    tables: bool = False  # whether -o writes tables too
+    values: Mapping[str, Any]  # the values of all options, by name
+    typed: Sequence[Option]  # the options that the user typed
+    tables: bool = False  # True if -o writes tables too
     # the rules of the request and of its groups of options
     needs: Sequence[Need] = ()
 
     @classmethod
     def from_request(cls, request: Request) -> TypedOptions:
-        """Read the options of a request."""
+        """Return the options of a request."""
         typed = [each for each in list_options(type(request)) if each.name in request.given]
         needs = list_needs(type(request))
         return cls(request.question, flatten(request), typed, request.tables, needs)
@@ -34,7 +34,7 @@ class TypedOptions:
         return self.values.get(name)
 
     def has(self, *names: str) -> bool:
-        """Return whether any of the options was typed."""
+        """Return True if any of the options was typed."""
         return any(each.name in names for each in self.typed)
 
     def spellings(self, names: tuple[str, ...]) -> list[str]:
@@ -46,7 +46,7 @@ class TypedOptions:
         ]
 
     def writes(self, ability: str = "") -> bool:
-        """Return whether a file is written, in a format with this ability of
+        """Return True if -o writes a file, of a format with the given ability of
         :class:`~ppsim.show.files.document.Abilities`.
         """
         suffixes = suffixes_of(self["output"] or (), self["format"], tables=self.tables)
@@ -62,30 +62,36 @@ class TypedOptions:
 
     @property
     def draws(self) -> bool:
-        """True if the written files show schedules, not time against memory."""
+        """True if pictures show schedules, and not time against memory."""
         return not self.tables and not (self["tradeoff"] or self["front"])
 
 
 def never(given: TypedOptions) -> bool:
-    """Return False: the options have no effect in any call of a command."""
+    """Return False: the condition of options that a command always refuses."""
     return False
 
 
 @dataclass(frozen=True)
 class Need:
-    """A rule on options: the condition under which they have an effect, and the refusal."""
+    """A rule on options: the condition under which they are allowed, and the refusal.
 
-    options: tuple[str, ...]  # names of parameters
-    # whether they have an effect in a call where one of them is typed
+    Attributes:
+        options: the names of the options; the rule applies if one of them is typed.
+        holds: returns True if the typed options are allowed.
+        reason: the message of the refusal; ``{options}`` becomes the typed options.
+        hint: the hint of the refusal.
+        commands: the commands that have the rule; empty for all that have the options.
+    """
+
+    options: tuple[str, ...]
     holds: Callable[[TypedOptions], bool]
-    reason: str  # the reason for refusing them, with ``{options}`` where those typed are named
-    hint: str = "leave one of them out"  # the suggestion
-    # where the row counts; empty for every command that has the options
+    reason: str
+    hint: str = "leave one of them out"
     commands: tuple[str, ...] = ()
 
 
 def list_needs(kind: type[Any]) -> tuple[Need, ...]:
-    """Return the ``needs`` of a request or a group of options, and of its groups."""
+    """Return the rules of a request or a group of options, those of its groups first."""
     inner = (each.metadata.get(GROUP) for each in fields(kind))
     return (
         *(need for group in inner if group for need in list_needs(group)),
@@ -94,8 +100,10 @@ def list_needs(kind: type[Any]) -> tuple[Need, ...]:
 
 
 def suffixes_of(output: Sequence[str], form: str | None, *, tables: bool = False) -> list[str]:
-    """Return the format of every -o: as named, by its suffix, or json for standard output
-    (InputError: unknown).
+    """Return the suffix of the format of every -o: of --format, of its name, or .json for stdout.
+
+    Raises:
+        InputError: a format is unknown.
     """
     if not output:
         return []

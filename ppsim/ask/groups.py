@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 Value = float | Sequence[float]
 
+MOST_SEQUENCES = 1 << 16  # in a microbatch
 SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py, toml (a block)."
 
 
 _STAGES: dict[str, Any] = {"help": "Stages of the model, S.", "common": True}
 _DEVICES: dict[str, Any] = {"help": "Pipeline devices, P.", "common": True}
 _CHUNKS: dict[str, Any] = {
-    "help": "Stages per device, V; any two of the three set the third.",
+    "help": "Stages per device, V; any two of S, P and V give the third.",
     "common": True,
 }
 _MICROBATCHES: dict[str, Any] = {"help": "Microbatches, M.", "common": True}
 
 
-# Names of options that rules speak of together.
 @dataclass(frozen=True)
 class _FamilyOptions:
-    """Options of the shape that only some schedules have."""
+    """Options of the shape that only some families have."""
 
     group_size: int | None = option(
         "--group-size", help="Microbatches per group of interleaved schedules, N."
@@ -47,38 +47,37 @@ class _FamilyOptions:
     rule: str | None = option(
         "--rule",
         type=click.Choice(["torch", "megatron"]),
-        help="Hold interleaved schedules to torch's or Megatron's own rule for M and N.",
+        help="Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.",
     )
     limit: int | None = option(
         "--limit",
         type=click.IntRange(max=1 << 53),
-        help="Activations of one stage that a device may hold, for schedules that take a limit: "
-        "--cap 4 is "
-        "--limit 8 of two stages per device.",
+        help="Most activations of one stage on a device, for schedules with a limit; with two "
+        "stages per device, --limit 8 is --cap 4.",
     )
     after_i: float | None = option(
         "--after-i",
         type=click.FloatRange(0, 1),
-        help="Share of an activation that is still held between I and W, for zb-auto.",
+        help="Share of an activation that W needs, so that it is held from I to W, for zb-auto.",
     )
     slices: int | None = option(
-        "--slices", help="Slices that each sequence is cut into, K, for seq1f1b and the like."
+        "--slices", help="Slices of each sequence, K, for seq1f1b and similar schedules."
     )
     placement: str | None = option(
         "--placement",
         type=click.Choice(["loop", "v"]),
-        help="Stages of several chunks of forward-only and decode: s on device s mod P (loop), or "
-        "V-shaped.",
+        help="Placement of several chunks in forward-only and decode: stage s on device s mod P "
+        "(loop), or V-shaped.",
     )
     everywhere: list[int] | None = option(
         "--everywhere",
         type=CountList(),
-        help="Stages ahead of which a part of the model runs on all devices at once, for "
-        "1f1b-plus: 0,4 (0).",
+        help="Stages before which a part of the model runs on all devices at once, for 1f1b-plus: "
+        "0,4 (0).",
     )
 
 
-# options of the shape that only some schedules take
+# names of the options of the shape that only some families have
 OWN = tuple(each.name for each in fields(_FamilyOptions))
 
 
@@ -92,7 +91,7 @@ class _Sizes:
 
 @dataclass(frozen=True)
 class ShapeOptions(_FamilyOptions, _Sizes):
-    """The size of the pipeline: any two of stages, devices and chunks set the third."""
+    """The size of the pipeline: any two of stages, devices and chunks give the third."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +104,10 @@ class _SizeLists:
 
 @dataclass(frozen=True)
 class GridOptions(_FamilyOptions, _SizeLists):
-    """The sizes that a sweep visits: lists of numbers where :class:`ShapeOptions` has one."""
+    """The sizes of a sweep: lists of the numbers of :class:`ShapeOptions`."""
 
 
-# The names of options for which messages are ops of their own.
+# names of the options that simulate messages as ops
 DETAILED = (
     "p2p",
     "order",
@@ -122,38 +121,49 @@ DETAILED = (
 )
 
 
+def cluster_option(text: str) -> str | None:
+    """Declare the option ``--cluster``; ``text`` is its help."""
+    found: str | None = common("--cluster", type=click.Path(), metavar="NAME|FILE", help=text)
+    return found
+
+
+def mbs_option(of: str) -> int | None:
+    """Declare the option ``--mbs``; ``of`` names the options whose microbatches it is of."""
+    found: int | None = option(
+        "--mbs",
+        type=click.IntRange(1, MOST_SEQUENCES),
+        help=f"Sequences in each microbatch of {of} (1).",
+    )
+    return found
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
-    """Order and transport of messages, and FSDP's collectives."""
+    """The order and the transport of messages, and FSDP's collectives."""
 
     p2p: str | None = common(
         "--p2p",
         type=click.Choice(["latency", "overlap", "blocking", "batched"]),
-        help="Run sends and receives as ops: in parallel with compute, or blocking, or in batches.",
+        help="Simulate sends and receives as ops: in parallel with compute, blocking, or batched.",
     )
     order: str | None = option(
         "--order",
         metavar="ORDER",
-        help="Order of sends and receives: early (default; a lowered file has its own), "
-        "even-first, torch (default of "
-        "--lowered), torch-2.15, deferred, prefetch:K. The last two may hang where both directions "
-        "of two devices "
-        "share a queue (ppsim check --queues pair); the others hang nowhere.",
+        help="Order of sends and receives: early (default; a lowered file states its order), "
+        "even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two "
+        "may deadlock if both directions of two devices share a queue (ppsim check --queues pair); "
+        "the others never do.",
     )
     channel: str | None = option(
         "--channel",
         type=click.Choice(["message", "direction", "pair", "group"]),
-        help="With --p2p overlap, what carries one message at a time: each direction of two "
-        "devices (default), "
-        "both directions, or a device, as the edge, pair and rank of check --queues; message: no "
-        "limit.",
+        help="With --p2p overlap, one message at a time travels in each direction of two devices "
+        "(default), on a pair of devices, or from and to a device (group); message: no limit. "
+        "check --queues calls the first three edge, pair and rank.",
     )
-    cluster: str | None = common(
-        "--cluster",
-        type=click.Path(),
-        metavar="NAME|FILE",
-        help="Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host "
-        "costs.",
+    cluster: str | None = cluster_option(
+        "Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML file, with "
+        "host costs."
     )
     message: str | None = option(
         "--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB."
@@ -161,7 +171,8 @@ class NetworkOptions:
     unshard: int | None = option(
         "--unshard",
         type=click.IntRange(min=0),
-        help="FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's [fsdp].",
+        help="FSDP: number of stages to gather ahead (0; torch uses 3), with the times of the "
+        "cluster's [fsdp].",
     )
     reduce_grad: bool = flag(
         "--reduce-grad", help="FSDP: reduce each stage's gradients after its last backward."
@@ -170,20 +181,19 @@ class NetworkOptions:
     shapes: str | None = option(
         "--shapes",
         type=click.Choice(["exchange"]),
-        help="Send the shape of each message ahead of it, and wait for it on both sides, as "
-        "Megatron does with "
-        "variable_seq_lengths; with --p2p batched (the default then) or blocking.",
+        help="Send the shape of each message before it and wait for it on both sides, as Megatron "
+        "does with variable_seq_lengths; with --p2p batched (the default then) or blocking.",
     )
     t_shape: float | None = option(
         "--t-shape",
         type=click.FloatRange(0, 1e15),
-        help="Wait of the host between a shape and its message, added to the latency of the shape "
-        "(0).",
+        help="Time that the host waits between a shape and its message, added to the latency of "
+        "the shape (0).",
     )
 
     @property
     def detailed(self) -> bool:
-        """True if an option asks for sends and receives as ops."""
+        """True if an option simulates sends and receives as ops."""
         return any(getattr(self, field.name) for field in fields(self) if field.name != "message")
 
 
@@ -202,12 +212,12 @@ class OutputOptions:
         "--format",
         "-f",
         metavar="SUFFIX",
-        help="Format of every -o, whatever its name says, such as svg.",
+        help="Format of every -o instead of its suffix's, such as svg.",
     )
     style: str | None = common(
         "--style",
         type=click.Choice(["screen", "paper"]),
-        help="Look of figures (screen; paper for pdf).",
+        help="Style of figures (default: screen, and paper for pdf).",
     )
     width: float = option(
         "--width", type=click.FloatRange(1, 100), default=6.75, help="Figure width, inches."
@@ -224,8 +234,8 @@ class FigureOptions(OutputOptions):
         type=click.Choice(["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"]),
         default="default",
         show_default=False,
-        help="Colours in files: default and okabe-ito for all eyes, default and mono for grey "
-        "print, others of papers.",
+        help="Colours in files: default and okabe-ito for colour-blind readers, default and mono "
+        "for grey print, others as in papers.",
     )
     base: int = option(
         "--base",
@@ -239,9 +249,8 @@ class FigureOptions(OutputOptions):
         type=Labels(["auto", "mb", "op", "none"]),
         default="auto",
         show_default=False,
-        help="What cells of figures say: the microbatch (auto adds the chunk from three chunks "
-        "on), the op, nothing; "
-        "every:N numbers every N-th microbatch.",
+        help="Text in the cells of figures: the microbatch (auto adds the chunk if there are three "
+        "or more), the op, or none; every:N numbers every N-th microbatch.",
     )
     font_size: float | None = option(
         "--font-size",
@@ -253,8 +262,8 @@ class FigureOptions(OutputOptions):
         type=ChartNote(),
         multiple=True,
         help="Write a text on a figure's first chart, at a time and device: 'W fills "
-        "here@12:dev2'; where it would "
-        "cover ops, above them with a line to its place; repeatable.",
+        "here@12:dev2'. If it would cover ops, it is above them, with a line to its place; "
+        "repeatable.",
     )
     window: tuple[float, float] | None = option(
         "--window", type=Window(), help="Show the time from A to B only, in the unit of the costs."
@@ -264,23 +273,25 @@ class FigureOptions(OutputOptions):
         type=click.FloatRange(min=0, max=1e15),
         default=0.0,
         show_default=False,
-        help="End the time axis of figures there, so that several files have one axis.",
+        help="End of the time axis of figures, so that several files have the same axis.",
     )
-    fold: bool = flag("--fold", help="Draw a middle that repeats once, with how often it runs.")
+    fold: bool = flag(
+        "--fold", help="Draw the repeating middle only once, with its number of repetitions."
+    )
     highlight: Highlight | None = option(
         "--highlight",
         type=Highlighted(),
-        help="Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; "
+        help="Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path, and "
         "dim the rest.",
     )
     phases: bool = flag("--phases", help="Mark warm-up, steady phase and cool-down in figures.")
     per_device: bool = flag(
-        "--per-device", help="Write idle share and peak beside every row of figures."
+        "--per-device", help="Write idle share and peak next to every row of figures."
     )
 
     @property
     def look(self) -> Look:
-        """The look of charts (InputError: a look that no chart has)."""
+        """The look of charts (InputError: charts cannot have this look)."""
         from ppsim.show.drawing.look import Look
 
         given = {each.name: getattr(self, each.name) for each in fields(Look)}
@@ -300,7 +311,7 @@ class OneSchedule:
 
     @property
     def spec(self) -> str:
-        """Its spelling (InputError: none is named, or several)."""
+        """The spelling of the schedule (InputError: none is named, or several)."""
         specs = [*self.names, *([self.schedule] if self.schedule is not None else [])]
         if not specs:
             raise InputError(
@@ -308,7 +319,7 @@ class OneSchedule:
             )
         if len(specs) > 1:
             raise InputError(
-                f"one schedule is wanted, got {len(specs)}: {', '.join(specs)}", "ppsim compare"
+                f"expected one schedule, got {len(specs)}: {', '.join(specs)}", "ppsim compare"
             )
         return specs[0]
 
@@ -324,14 +335,16 @@ class SeveralSchedules:
         type=ScheduleName(),
         metavar="NAME|FILE",
         multiple=True,
-        help=f"{SPELLINGS} Repeatable; comes after schedules given without -s. all: every one that "
-        f"trains alike.",
+        help=f"{SPELLINGS} Repeatable; comes after schedules without -s. all: every schedule that "
+        f"does the same training.",
     )
 
     @property
     def specs(self) -> tuple[str, ...]:
-        """Their spellings; ``all`` is every schedule that may take another's place (InputError:
-        none is named).
+        """The spellings of the schedules; ``all`` stands for every one that does the same training.
+
+        Raises:
+            InputError: none is named.
         """
         from ppsim.schedules import families
 
@@ -355,10 +368,10 @@ class JsonOption:
 class FaceOptions(JsonOption):
     """The options ``--json`` and ``--quiet``."""
 
-    quiet: bool = flag("--quiet", "-q", help="Print the result line only.", common=True)
+    quiet: bool = flag("--quiet", "-q", help="Print only the result line.", common=True)
 
 
-# options of the size of a pipeline, and of the look of charts
+# names of the options of the shape, and of the look of charts
 SHAPE = tuple(each.name for each in fields(ShapeOptions))
 LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
 
@@ -374,20 +387,18 @@ def iteration_option(default: str) -> Any:
         "--iteration",
         default=default,
         show_default=True,
-        help="Real runs: which iteration; a number, median, or for times over several all or a "
-        "range such as 4-20.",
+        help="The iteration of a real run: a number or median; where medians over several are "
+        "printed, all or a range such as 4-20.",
     )
 
 
 def cap_option(sizes: str = "--profile") -> str | None:
-    """Declare the option; ``sizes`` names the options that say how many bytes an activation has."""
-    found: str | None = common(
+    """Declare the option; ``sizes`` names the options that give the bytes of an activation."""
+    declared: str | None = common(
         "--cap",
         metavar="SIZE[,SIZE...]",
-        help="The most a device may hold: a number counts activations of a device's 1/P share of "
-        "the model, "
-        f"with --layout of one layer; with a unit, such as 60GiB, bytes of {sizes}; a list has one "
-        f"for "
-        "each device.",
+        help="Memory cap of a device: a number of activations of a device's 1/P share of the "
+        "model, or of one layer with --layout; or a size such as 60GiB, which needs "
+        f"{sizes}. A list has one cap for each device.",
     )
-    return found
+    return declared

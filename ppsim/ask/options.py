@@ -1,8 +1,8 @@
-"""Options declared once: as fields of frozen dataclasses, read by the command line, Python and the
-live page alike.
+"""Declarations of options: fields of frozen dataclasses, shared by the command line, Python and the
+live page.
 
-A *group* is a frozen dataclass whose fields are made by :func:`option`. A *request* is one too, of
-options and groups; :func:`make` makes one of flat values, however many groups hold them::
+A *group* is a frozen dataclass whose fields are made by :func:`option`. A *request* is one whose
+fields are options and groups; :func:`make` makes it from flat values by option name::
 
     @dataclass(frozen=True)
     class Shape:
@@ -23,29 +23,40 @@ from typing import Any, ClassVar, TypeVar
 from ppsim.ask.types import Counts, Numbers
 
 OPTION, GROUP = "option", "group"
-# The click types that read fields of these types, unless the option names another.
+# click types by the type of the field, for options that name none
 READERS = {"int": int, "float": float, "Value": Numbers(), "list[int]": Counts()}
-OBJECT = "object"  # a setting: given in Python alone, as an object
+OBJECT = "object"  # a setting of options that only Python gives, as an object
 
 
 @dataclass(frozen=True)
 class Option:
-    """The declaration of one option."""
+    """The declaration of one option.
 
-    name: str  # the field's, and the keyword in Python and JSON
-    # on the command line, the first one in messages; empty for arguments
+    Attributes:
+        name: the name of the field, and the keyword in Python and JSON.
+        spellings: the spellings on the command line; messages use the first. Empty for arguments.
+        type: the click type that converts a text.
+        default: the value if none is given.
+        help: the help as one line.
+        section: the section of the command's help.
+        common: True if the short help lists it.
+        settings: further arguments of click's option.
+        annotation: the type of the field as source text.
+    """
+
+    name: str
     spellings: tuple[str, ...]
-    type: Any  # click's or ours, which reads a value's text
-    default: Any  # the value where none is given
-    help: str  # one line
-    section: str  # of the command's help
-    common: bool  # whether the short help has it
-    settings: Mapping[str, Any]  # further arguments of click's option
-    annotation: str = ""  # the type of its field, as source text
+    type: Any
+    default: Any
+    help: str
+    section: str
+    common: bool
+    settings: Mapping[str, Any]
+    annotation: str = ""
 
     @property
     def many(self) -> bool:
-        """True if it may be given several times, or takes several words."""
+        """True if it may be given several times, or has several words."""
         return bool(self.settings.get("multiple")) or self.settings.get("nargs") == -1
 
     @property
@@ -73,7 +84,7 @@ class Option:
 
     @property
     def words(self) -> set[str]:
-        """Its names in Python and JSON: the field's, and its long spellings with underscores."""
+        """The names in Python and JSON: the field's, and the long spellings with underscores."""
         long = (
             part for each in self.spellings for part in each.split("/")[:1] if part.startswith("--")
         )
@@ -82,16 +93,15 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A user's question. Subclasses declare the options; their docstring is the help of the
-    command.
+    """The base of requests. Subclasses declare options; their docstring is the command's help.
 
     Attributes:
-        question: its name, which is the command's.
-        place: the section of ``ppsim --help`` that lists it, and its rank there; under "More"
-            without one.
-        tables: whether its files may be tables: csv, json, parquet.
-        needs: rows of :class:`ppsim.ask.given.Need`: the rules of its options.
-        given: names of the options that the user gave, to tell them from defaults.
+        question: the name of the question and of its command.
+        place: the section of ``ppsim --help`` that lists it, and its rank there; without, it is
+            listed under "More".
+        tables: True if -o may write tables (csv, json, parquet).
+        needs: the rules of its options, of :class:`ppsim.ask.given.Need`.
+        given: the names of the options that the user gave; others have their defaults.
     """
 
     question: ClassVar[str]
@@ -101,7 +111,7 @@ class Request:
     given: frozenset[str] = frozenset()
 
     def check(self) -> None:
-        """Refuse a request that cannot succeed, before any work is done; raises InputError."""
+        """Raise InputError if the request cannot succeed, before any work is done."""
 
 
 R = TypeVar("R", bound=Request)
@@ -115,11 +125,10 @@ def option(
     common: bool = False,
     **more: Any,
 ) -> Any:
-    """Declare a field that is an option; ``more`` goes to click, such as ``metavar`` or
-    ``multiple``.
+    """Declare a field that is an option; ``more`` are settings of click, such as ``metavar``.
 
-    Where there is no ``type``, it is that of the field. The help shows a default that is a number
-    or a word.
+    Without ``type``, the type of the field decides. The help shows a default that is a number or a
+    word.
     """
     default = () if more.get("multiple") or more.get("nargs") == -1 else default
     if isinstance(default, str | int | float) and default != "" and not isinstance(default, bool):
@@ -131,75 +140,70 @@ def option(
 
 
 def common(*spellings: str, **more: Any) -> Any:
-    """Declare a field that is an option, and has its place in the short help."""
+    """Declare a field that is an option of the short help."""
     return option(*spellings, common=True, **more)
 
 
 def flag(spelling: str, *others: str, **more: Any) -> Any:
-    """Declare a field that is true or false; with ``--yes/--no`` it is neither where nothing else
-    is the default.
-    """
-    more = (
-        {"default": None} | more if "/" in spelling else {"default": False, "is_flag": True} | more
-    )
-    return option(spelling, *others, type=bool, **more)
+    """Declare a field that is true or false; with ``--yes/--no`` its default is None."""
+    defaults = {"default": None} if "/" in spelling else {"default": False, "is_flag": True}
+    return option(spelling, *others, type=bool, **(defaults | more))
 
 
 def given_object(kind: str) -> Any:
-    """Declare a field that only Python gives, an object of the class of this full name."""
+    """Declare a field that only Python gives: an object of the class with this full name."""
     return field(
         default=None, metadata={OPTION: Option("", (), kind, None, "", "", False, {OBJECT: True})}
     )
 
 
 def group(kind: type[Any], section: str = "") -> Any:
-    """Declare a field that holds a group of options, shown in help under a heading."""
+    """Declare a field that is a group of options, under a heading of the help."""
     return field(default_factory=kind, metadata={GROUP: kind, "section": section})
 
 
 def list_options(kind: Any, section: str = "") -> tuple[Option, ...]:
-    """List the options of a request or a group, in the order of its fields."""
-    return _listed(kind, section)
+    """Return the options of a request or a group, in the order of its fields."""
+    return _cached_options(kind, section)
 
 
 @cache
-def _listed(kind: Any, section: str) -> tuple[Option, ...]:
-    return tuple(_list_options(kind, section))
+def _cached_options(kind: Any, section: str) -> tuple[Option, ...]:
+    return tuple(_options_of_fields(kind, section))
 
 
-def _list_options(kind: type[Any], section: str) -> Iterator[Option]:
+def _options_of_fields(kind: type[Any], section: str) -> Iterator[Option]:
+    """Yield the options of a class, with names, types and sections filled in from its fields."""
     for each in fields(kind):
         if inner := each.metadata.get(GROUP):
             yield from list_options(inner, each.metadata["section"] or section)
-        elif found := each.metadata.get(OPTION):
-            taken = found.type or READERS.get(str(each.type).partition(" |")[0])
-            named = getattr(each.type, "__name__", str(each.type))
+        elif declared := each.metadata.get(OPTION):
             yield replace(
-                found,
+                declared,
                 name=each.name,
-                section=found.section or section,
-                type=taken,
-                annotation=named,
+                section=declared.section or section,
+                type=declared.type or READERS.get(str(each.type).partition(" |")[0]),
+                annotation=getattr(each.type, "__name__", str(each.type)),
             )
 
 
 def make(kind: type[R], values: Mapping[str, Any], given: Collection[str]) -> R:
-    """Make a request of flat values by option name; missing options have their defaults."""
+    """Return a request with flat values by option name; missing options have their defaults."""
 
-    def fill(kind: type[Any], **own: Any) -> Any:
+    def fill(kind: type[Any], **content: Any) -> Any:
         for each in fields(kind):
             if inner := each.metadata.get(GROUP):
-                own[each.name] = fill(inner)
+                content[each.name] = fill(inner)
             elif OPTION in each.metadata and each.name in values:
-                own[each.name] = values[each.name]
-        return kind(**own)
+                content[each.name] = values[each.name]
+        return kind(**content)
 
-    made: R = fill(kind, given=frozenset(given))
-    return made
+    request: R = fill(kind, given=frozenset(given))
+    return request
 
 
 def flatten(request: Any) -> dict[str, Any]:
-    """Gather the values of a request and of its groups by option name."""
+    """Return the values of a request and of its groups, by option name."""
     values: dict[str, Any] = {}
     for each in fields(request):
         if GROUP in each.metadata:

@@ -1,4 +1,4 @@
-"""From the words of Python and JSON to a request."""
+"""Make requests from values of Python and JSON."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import click
 from ppsim.ask.given import TypedOptions
 from ppsim.ask.options import Option, Request, list_options, make
 from ppsim.ask.rules import check_given
-from ppsim.ask.types import OptionalValue
-from ppsim.base.text import guess_of
+from ppsim.ask.types import MOST_COUNTS, OptionalValue, ScheduleName
+from ppsim.base.text import guess_of, quote
 from ppsim.errors import InputError
 
 R = TypeVar("R", bound=Request)
+MOST_BITS = 1024  # of a whole number; a fraction can be no larger
 
 
 def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
-    """Make a request of values as Python or JSON gives them: by name or long spelling, as objects
-    or texts.
+    """Return a request with values of Python or JSON, by name or long spelling of the option.
 
-    ``check`` refuses options that would have no effect, as the command line does.
+    With ``check``, options without effect are refused, as on the command line.
 
     Raises:
-        InputError: no option has this name, or a value that the option cannot have.
+        InputError: no option has a name, or an option cannot have its value.
     """
     found = {
         declared.name: read_value(declared, value) for declared, value in find_options(kind, values)
@@ -38,10 +38,10 @@ def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
 
 
 def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[Option, Any]]:
-    """Find the option of each value that is there, by its name or a long spelling.
+    """Return the option of each value that is not None, with the value.
 
     Raises:
-        InputError: no option has the name, or two names are of one option.
+        InputError: no option has a name, or two names are of one option.
     """
     options = list_options(kind)
     known = {word: each for each in options for word in each.words}
@@ -65,8 +65,10 @@ def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[O
 
 
 def read_value(declared: Option, value: Any) -> Any:
-    """Read a value: a text as the command line does, else as its type takes it (InputError: the
-    option cannot).
+    """Return the value of an option, converted from a text or an object.
+
+    Raises:
+        InputError: the option cannot have the value.
     """
     if declared.many:
         parts = value if isinstance(value, list | tuple) else (value,)
@@ -75,37 +77,48 @@ def read_value(declared: Option, value: Any) -> Any:
 
 
 def _read_one(declared: Option, value: Any) -> Any:
+    """Return one value of an option, converted from a text or an object."""
     if declared.is_object:
         if f"{type(value).__module__}.{type(value).__qualname__}" != declared.type:
             raise InputError(
-                f"{declared.name}: {value!r} is no {declared.type}", "Costs.of(F=1, B=2)"
+                f"{declared.name}: not a {declared.type}: {value!r}", "Costs.of(F=1, B=2)"
             )
         return value
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str) and "\0" in value:  # which no path has
         raise InputError(f"{declared.name}: {value!r} has a NUL character", "leave it out")
+    if hasattr(value, "tolist"):  # numpy's
+        value = value.tolist()
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise InputError(f"{declared.name}: {quote(value)} is too large")
+    if isinstance(value, range) and len(value) <= MOST_COUNTS:
+        value = list(value)
     if isinstance(value, bool) != (declared.type is bool) and not isinstance(
         declared.type, OptionalValue
     ):
-        raise InputError(
-            f"{declared.name}: {value!r} is "
-            + ("not true or false" if declared.type is bool else "no value")
-        )
-    if hasattr(value, "tolist"):  # numpy's
-        value = value.tolist()
-    if isinstance(value, range):
-        value = list(value)
+        expected = "true or false" if declared.type is bool else "a value"
+        raise InputError(f"{declared.name}: not {expected}: {quote(value)}")
     kind = click.types.convert_type(declared.type)
     try:
-        if (
-            isinstance(kind, click.types.IntParamType)
-            and not isinstance(value, str)
-            and value != int(value)
-        ):
+        if not _may_be_read(kind, value):
             raise ValueError
         return kind.convert(value, None, None)
     except click.ClickException as error:
         raise InputError(f"{declared.name}: {error.message}") from None
-    except (TypeError, ValueError):
-        raise InputError(f"{declared.name}: {value!r} is no {kind.name}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{declared.name}: not a {kind.name}: {quote(value)}") from None
+
+
+def _may_be_read(kind: click.ParamType[Any], value: Any) -> bool:
+    """Return True if an option of this kind accepts a value of Python.
+
+    Click would convert any object to a text, a number or an open file.
+    """
+    if isinstance(value, str):
+        return True
+    if isinstance(value, bytes | bytearray) or isinstance(kind, click.Path | ScheduleName):
+        return False
+    if isinstance(kind, click.types.StringParamType):
+        return isinstance(value, int | float)
+    return not isinstance(kind, click.types.IntParamType) or bool(value == int(value))

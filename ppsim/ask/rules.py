@@ -1,9 +1,9 @@
-"""Options that several questions share and that conflict: one without effect is refused, with the
-reason.
+"""Rules on options that several questions share: an option without effect is refused with a reason.
 
-Rows of one question are the ``needs`` of its request; rows of options that a group or a part of
-costs declares are its ``needs``. What depends on the schedule or on a file's content, such as
-``--tfb`` where no ops run as pairs, is checked by :func:`ppsim.prices.build.check_used`.
+Rules of one question are the ``needs`` of its request, and rules of options of a group or of a part
+of costs are the ``needs`` of that class. Rules that depend on the schedule or on the content of a
+file, e.g. ``--tfb`` for a schedule without pairs, are checked by
+:func:`ppsim.prices.build.check_used`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ppsim.ask.groups import LOOK
 from ppsim.ask.options import Request
 from ppsim.errors import InputError
 
-# Texts that may be empty; any other empty value is a variable of the shell that was not set.
+# Options that may be empty; an empty value of others is likely an unset variable of the shell.
 MAY_BE_EMPTY = ("unit", "note")
 CHARTS = ("style", "memory", *LOOK)
 
@@ -31,36 +31,36 @@ NEEDS = (
     Need(
         ("heat",),
         lambda g: g.writes("figure"),
-        "{options} draws a figure of heat maps, and no figure is written",
+        "{options} draws a figure of heat maps, and needs -o FILE",
         "add -o FILE.svg, or leave it out: a page (-o FILE.html) always has them",
     ),
     Need(
         CHARTS,
         lambda g: not g["tradeoff"],
-        "{options} shapes charts, and --tradeoff draws time against memory",
+        "{options} is for charts, and --tradeoff draws time against memory",
     ),
     Need(
         CHARTS,
         lambda g: not g["front"],
-        "{options} shapes charts, and --front draws time against memory",
+        "{options} is for charts, and --front draws time against memory",
     ),
     Need(
         ("style",),
         never,
-        "{options} sets the look of charts, and this command draws none",
+        "{options} is for charts, and this command draws none",
         "leave it out",
         ("sweep", "plan", "jitter", "model"),
     ),
     Need(
         ("width",),
         lambda g: g.writes("figure"),
-        "{options} sets the width of figures, and none is written",
+        "{options} is for figures, and needs -o FILE",
         "add -o FILE.svg, or leave it out",
     ),
     Need(
         ("palette", "title", "window", "highlight"),
         lambda g: g.draws and g.writes("view"),
-        "{options} sets the look of charts in figures and pages, and none is written",
+        "{options} is for charts in figures and pages, and needs -o FILE",
         "add -o FILE.svg or -o FILE.html, or leave it out",
     ),
     Need(
@@ -73,24 +73,24 @@ NEEDS = (
     Need(
         ("fold",),
         lambda g: g.draws and g.writes("view"),
-        "{options} draws a middle once in figures and pages, and none is written",
+        "{options} is for charts in figures and pages, and needs -o FILE",
         "add -o FILE.svg or -o FILE.html, or leave it out",
     ),
     Need(
         ("style", "base", "labels", "phases", "per_device", "until", "font_size", "notes"),
         lambda g: g.draws and g.writes("figure"),
-        "{options} sets the look of charts in figures, and none is written",
+        "{options} is for charts in figures, and needs -o FILE",
         "add -o FILE.svg, or leave it out",
     ),
     Need(
         ("fold",),
         lambda g: not g["window"],
-        "{options} leaves out a middle, and --window all but one stretch",
+        "{options} leaves out the middle, and --window everything outside one stretch",
     ),
     Need(
         ("memory",),
         lambda g: g.draws and g.writes("memory"),
-        "{options} is drawn below charts in files, and none is written",
+        "{options} is drawn below charts in files, and needs -o FILE",
         "add -o FILE.svg, or ppsim memory",
         ("run", "compare"),
     ),
@@ -109,7 +109,8 @@ NEEDS = (
     Need(
         ("gantt",),
         lambda g: not (g["quiet"] or g["as_json"] or "-" in g["output"]),
-        "{options} draws a chart in the terminal, where only the result is to be printed",
+        "{options} draws a chart in the terminal, and --json, --quiet and -o - print only the "
+        "result",
     ),
     # Costs.
     Need(
@@ -121,65 +122,65 @@ NEEDS = (
     Need(
         ("message",),
         lambda g: bool(g["cluster"]) or any("GB/s" in text for text in g["links"] or ()),
-        "{options} is the size of a message, which says nothing without links",
+        "{options} is the size of a message, which needs the bandwidth of links",
         "give a --cluster file as well, or a --link with a bandwidth",
         ("run", "compare", "sweep", "explain", "diff"),
     ),
     Need(
         ("channel",),
         lambda g: g["p2p"] in (None, "overlap"),
-        "{options} limits messages that travel in parallel with compute: --p2p overlap",
+        "{options} limits messages in parallel with compute, and needs --p2p overlap",
     ),
     Need(
         ("order",),
         lambda g: g["p2p"] != "latency" or bool(g["lowered"]),
-        "with --p2p latency no send or receive waits for another, so {options} changes nothing",
+        "with --p2p latency no send or receive waits for another, so {options} has no effect",
     ),
     Need(
         ("unshard", "reduce_grad"),
         lambda g: bool(g["cluster"] or g["lowered"]),
-        "{options} adds FSDP ops, whose times are in a cluster file's [fsdp]",
+        "{options} adds FSDP ops, and needs the times in a cluster file's [fsdp]",
         "add --cluster FILE, or --lowered with -o FILE.csv",
     ),
     Need(
         ("shapes",),
         lambda g: g["p2p"] in (None, "batched", "blocking"),
-        "{options} waits at every message, and --p2p says that none does",
+        "{options} makes every message wait, and with this --p2p none does",
         "--p2p batched, or blocking",
     ),
     Need(
         ("t_shape",),
         lambda g: bool(g["shapes"]),
-        "{options} is the wait for a shape, and none is sent",
+        "{options} is the wait for a shape, and needs --shapes",
         "add --shapes exchange",
     ),
     # Unequal microbatches.
     Need(
         ("mb_scale", "reorder"),
         lambda g: not g["lengths"],
-        "--lengths says what the microbatches of every replica take, so {options} cannot be given "
+        "--lengths sets the times of every replica's microbatches, so {options} cannot be given "
         "too",
     ),
     Need(
         ("mb_scale", "reorder", "deal", "max_tokens"),
         lambda g: not g["cp_of"],
-        "--cp-of says which microbatches take less, so {options} cannot be given too",
+        "--cp-of sets the times of single microbatches, so {options} cannot be given too",
     ),
     # The grid.
     Need(
         ("lengths", "cp_of"),
         lambda g: not g["grid"],
-        "{options} says how long ops take, and --grid times nothing",
+        "{options} sets the times of ops, and --grid has no times",
     ),
     Need(
         ("replicas",),
         lambda g: not g["grid"],
-        "{options} times several replicas, and --grid times nothing",
+        "{options} times several replicas, and --grid has no times",
     ),
     Need(
         ("cap",),
         lambda g: not g["grid"],
-        "{options} is of memory over time, and --grid times nothing",
+        "{options} limits memory over time, and --grid has no times",
     ),
     Need(
         ("order",),
@@ -190,9 +191,7 @@ NEEDS = (
 
 
 def list_refused(request: type[Request]) -> set[str]:
-    """List the options that a question shares with others and always refuses: its help need not
-    have them.
-    """
+    """Return the options of a request that it always refuses, so that its help can omit them."""
     return {
         option
         for need in (*NEEDS, *list_needs(request))
@@ -202,27 +201,22 @@ def list_refused(request: type[Request]) -> set[str]:
 
 
 def check_given(given: TypedOptions) -> None:
-    """Refuse options without effect in this request (InputError: another makes it idle or is
-    missing; it is empty).
-    """
+    """Raise InputError if a typed option is empty, not finite, or has no effect."""
     _refuse_empty(given)
-    _refuse_endless(given)
+    _refuse_infinite(given)
     for need in (*given.needs, *NEEDS):
         if need.commands and given.command not in need.commands:
             continue
         options = given.spellings(need.options)
         if options and not need.holds(given):
-            # --format sets that of every -o, so another -o would be no other.
-            hint = (
-                re.sub(r"(add )?-o FILE\.", "--format ", need.hint)
-                if given["format"]
-                else need.hint
-            )
+            hint = need.hint
+            if given["format"]:  # another -o would have the same format
+                hint = re.sub(r"(add )?-o FILE\.", "--format ", hint)
             raise InputError(need.reason.format(options=", ".join(options)), hint)
 
 
-def _refuse_endless(given: TypedOptions) -> None:
-    """Refuse nan and infinity, which every comparison lets through, of options of every type."""
+def _refuse_infinite(given: TypedOptions) -> None:
+    """Raise InputError for nan and infinity, which checks of ranges may accept."""
     for each in given.typed:
         value = given.values[each.name]
         for number in value if isinstance(value, list | tuple) else (value,):
@@ -233,11 +227,10 @@ def _refuse_endless(given: TypedOptions) -> None:
 
 
 def _refuse_empty(given: TypedOptions) -> None:
+    """Raise InputError for an empty text of an option that may not be empty."""
     for each in given.typed:
         value = given.values[each.name]
-        if (
-            "" in (value if isinstance(value, tuple) else (value,))
-            and each.name not in MAY_BE_EMPTY
-        ):
-            what = each.spelling if each.spellings else "an argument"
-            raise InputError(f"{what} is empty", "give it a value, or leave it out")
+        values = value if isinstance(value, tuple) else (value,)
+        if "" in values and each.name not in MAY_BE_EMPTY:
+            name = each.spelling if each.spellings else "an argument"
+            raise InputError(f"{name} is empty", "give it a value, or leave it out")

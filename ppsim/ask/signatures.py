@@ -1,7 +1,7 @@
-"""Python's signatures of the questions, made of the options that they declare.
+"""Signatures of the questions as Python functions, made of their options.
 
-Tab, ``help`` and ``inspect.signature`` show them; ``ppsim/__init__.pyi`` has them for type checkers
-and editors.
+Completion, ``help`` and ``inspect.signature`` show them; ``ppsim/__init__.pyi`` has them for type
+checkers and editors.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import click
 
 from ppsim.ask.options import Option, list_options
 
-# of the command line alone: an answer prints and saves itself
+# options of the command line alone: in Python, answers print and save themselves
 HIDDEN = ("quiet", "as_json", "output", "force")
-WIDTH = 92  # of a line in a docstring
-MOST_WORDS = 12  # of a choice that is written out
+WIDTH = 92  # width of a line in a docstring
+MOST_WORDS = 12  # most words of a choice that is written as a Literal
 TYPES = {
     "Value | None": "float | Sequence[float] | str | None",
     "float | list[float]": "float | Sequence[float] | str",
@@ -35,7 +35,7 @@ PLAIN = ("int", "float", "bool", "str")
 
 
 def describe(module: ModuleType) -> Callable[..., Any]:
-    """Return the function of a question's module with its signature, and its options in its
+    """Return the function of a question's module, with its signature and with options in its
     docstring.
     """
     function: Callable[..., Any] = getattr(module, module.__name__.rpartition(".")[2])
@@ -46,9 +46,7 @@ def describe(module: ModuleType) -> Callable[..., Any]:
 
 
 def signature_of(module: Any, function: Callable[..., Any]) -> inspect.Signature:
-    """Make the signature of a question: its own parameters, then each option by its name, with type
-    and default.
-    """
+    """Return the signature of a question: the function's parameters, then its options by name."""
     own = [each for each in own_parameters(function) if each.kind != each.VAR_KEYWORD]
     named = [
         inspect.Parameter(
@@ -64,7 +62,7 @@ def signature_of(module: Any, function: Callable[..., Any]) -> inspect.Signature
 
 
 def own_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """List the parameters that a question's function itself states, whatever signature it shows."""
+    """Return the parameters in the source of a question's function, without its options."""
     code: Any = function
     plain = FunctionType(code.__code__, code.__globals__, argdefs=code.__defaults__)
     plain.__kwdefaults__, plain.__annotations__ = code.__kwdefaults__, code.__annotations__
@@ -72,7 +70,7 @@ def own_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def python_options(module: Any, function: Callable[..., Any]) -> list[Option]:
-    """List the options of a question that Python gives by name."""
+    """Return the options of a question that Python passes by name."""
     request = getattr(module, module.answer.__annotations__["request"])
     taken = {each.name.rstrip("s") for each in own_parameters(function)}
     return [
@@ -101,14 +99,14 @@ def type_of(each: Option) -> str:
 
 
 def _is_number(kind: click.ParamType[Any]) -> bool:
-    """Return whether click reads the option as a plain number."""
+    """Return True if the click type reads a plain number."""
     return isinstance(kind, (click.types.IntParamType, click.types.FloatParamType))
 
 
 def return_type(module: Any, function: Callable[..., Any]) -> str:
     """Return the type of a question's answer, as source text.
 
-    Where the function returns one of several answers, the usual one comes first: ``Run | Any``.
+    For one of several answers, it is the usual one or Any: ``Run | Any``.
     """
     returned = str(function.__annotations__["return"])
     if returned != "Any":
@@ -117,7 +115,7 @@ def return_type(module: Any, function: Callable[..., Any]) -> str:
 
 
 def option_lines(module: Any, function: Callable[..., Any]) -> str:
-    """List the options of a question with their help, a line each, for a docstring."""
+    """Return the options of a question with their help as text, for a docstring."""
     lines = ["Options:"]
     for each in python_options(module, function):
         default = "" if each.default in (None, (), "", False) else f" (default {each.default})"

@@ -1,6 +1,4 @@
-"""Work of many tasks: its options, the files that it sends to other machines, and the results file
-it goes on from.
-"""
+"""Work made of many tasks: options, files to send to other machines, and the results file."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ Map = Callable[..., Iterator[tuple[str, Row]]]
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """The place of tasks (this machine or a cluster), and the file of their results."""
+    """The workers of tasks, and the file that keeps their results."""
 
     dask: str | None = option(
         "--dask",
@@ -42,23 +40,22 @@ class TaskOptions:
         "--results",
         type=click.Path(),
         metavar="FILE",
-        help="Keep finished work in a .parquet or .csv file, and continue from its rows.",
+        help="Keep finished work in a .parquet or .csv file, and continue from it.",
     )
 
 
 @dataclass(frozen=True)
 class SentFile:
-    """A file of the user's by content, for machines that may not have it."""
+    """A file of the user with its content, for machines that may not have it."""
 
     path: str
     content: bytes
 
     def place(self) -> str:
-        """Return the path of the file where tasks run, written first where it is missing or
-        another.
+        """Return the path of the file on this machine; write it first if the machine lacks it.
 
         Raises:
-            PpsimError: the folder for it is another user's, or others may write it.
+            PpsimError: the folder for it belongs to another user, or others may write it.
         """
         path = Path(self.path)
         if path.is_file() and path.read_bytes() == self.content:
@@ -82,7 +79,7 @@ class SentFile:
 
 
 def send_files(paths: Iterable[str | None]) -> dict[str, SentFile]:
-    """Read the files among these paths, by path; other words are left out."""
+    """Return the content of the paths that are files, by path."""
     named = [path for path in paths if path and Path(path).is_file()]
     return {path: SentFile(path, Path(path).read_bytes()) for path in named}
 
@@ -91,32 +88,34 @@ def send_files(paths: Iterable[str | None]) -> dict[str, SentFile]:
 def open_tasks(
     options: TaskOptions, inputs: object, processes: int = 1, *, is_sound: IsSound
 ) -> Iterator[Map]:
-    """Open the results file and the workers; gives a map that runs the tasks that the file lacks,
-    by key.
+    """Open the results file and the workers, and yield a function that runs tasks.
 
-    ``inputs`` is all that every row depends on; ``processes`` counts the workers on this machine
-    without Dask; ``is_sound`` says whether a row of the file can be one of these tasks'. It raises
-    what :func:`open_results` and ``open_workers`` raise.
+    The function yields the rows of tasks by key, first those that the file has. ``inputs`` are the
+    inputs of all rows, ``processes`` is the number of workers on this machine without Dask, and
+    ``is_sound`` returns True if a row of the file can be one of these tasks. Errors are those of
+    :func:`open_results` and ``open_workers``.
     """
     with open_results(options, inputs, is_sound) as results, ExitStack() as stack:
 
-        @cache  # what a file of results has needs none
-        def opened(where: str, count: int) -> Workers:
-            return stack.enter_context(open_workers(where, count))
+        @cache  # workers start with the first task that the results file lacks
+        def opened(address: str, count: int) -> Workers:
+            return stack.enter_context(open_workers(address, count))
 
         def run(
             function: Callable[[Task], Row], tasks: Mapping[str, Task], local: Collection[str] = ()
         ) -> Iterator[tuple[str, Row]]:
             yield from ((key, results.rows[key]) for key in tasks if key in results.rows)
-            left = [key for key in tasks if key not in results.rows]
-            near, far = (
-                [key for key in left if key in local],
-                [key for key in left if key not in local],
-            )
-            for keys, where in ((near, ("", 1)), (far, (options.dask or "", processes))):
-                for index, row in (
-                    opened(*where).run(function, [tasks[key] for key in keys]) if keys else ()
-                ):
+            missing = [key for key in tasks if key not in results.rows]
+            in_process = [key for key in missing if key in local]
+            on_workers = [key for key in missing if key not in local]
+            for keys, address, count in (
+                (in_process, "", 1),
+                (on_workers, options.dask or "", processes),
+            ):
+                if not keys:
+                    continue
+                workers = opened(address, count)
+                for index, row in workers.run(function, [tasks[key] for key in keys]):
                     results.add(keys[index], row)
                     yield keys[index], row
                     raise_swallowed()
@@ -126,10 +125,9 @@ def open_tasks(
 
 @contextmanager
 def open_results(options: TaskOptions, inputs: object, is_sound: IsSound) -> Iterator[Results]:
-    """Open the results file, if one is named, and say how much it has and, after Ctrl-C, how much
-    it keeps.
+    """Open the results file, if one is named; note the number of its rows, also after Ctrl-C.
 
-    ``inputs`` is all that every row depends on, except its key; ``is_sound`` says whether a row of
+    ``inputs`` are the inputs of all rows, without their keys; ``is_sound`` returns True if a row of
     the file can be one of them.
 
     Raises:
@@ -151,11 +149,11 @@ def open_results(options: TaskOptions, inputs: object, is_sound: IsSound) -> Ite
 
 
 def report_kept(results: Results) -> None:
-    """Write the rows after Ctrl-C, and say how many the file keeps, if any."""
+    """Write the rows after Ctrl-C, and note their number if there are any."""
     if results.path and results.rows:
         results.write()
         kept = _count_and_verb(len(results.rows))
-        note(f"{kept} kept in {results.path}: the same command goes on from it")
+        note(f"{kept} kept in {results.path}: the same command continues from it")
 
 
 def _count_and_verb(count: int) -> str:
@@ -163,19 +161,28 @@ def _count_and_verb(count: int) -> str:
 
 
 def finish_tasks(
-    function: Callable[[Task], Row],  # gives a task's row; see :class:`ppsim.base.workers.Workers`
-    tasks: Mapping[str, Task],  # by the key under which their rows are kept
-    options: TaskOptions,  # of the command line
-    inputs: object,  # all that every row depends on, except its key
-    report: Callable[[float, str], None],  # called with the share done and a key
-    local: Collection[str] = (),  # keys of tasks that run in this process in any case
+    function: Callable[[Task], Row],
+    tasks: Mapping[str, Task],
+    options: TaskOptions,
+    inputs: object,
+    report: Callable[[float, str], None],
+    local: Collection[str] = (),
     *,
-    is_sound: IsSound,  # whether a row of the file can be that of a key
+    is_sound: IsSound,
 ) -> Mapping[str, Row]:
     """Run the tasks that the results file lacks, and return the rows of all tasks by key.
 
+    Args:
+        function: returns the row of a task; see :class:`ppsim.base.workers.Workers`.
+        tasks: the tasks, by the key of their rows in the results file.
+        options: the workers and the results file.
+        inputs: the inputs of all rows, without their keys.
+        report: is called with the share of finished tasks and the key of the last one.
+        local: the keys of tasks that must run in this process.
+        is_sound: returns True if a row of the file can be the row of a key.
+
     Raises:
-        InputError: the results file is of other inputs; and what ``open_workers`` raises.
+        InputError: the results file is of other inputs, or an error of ``open_workers``.
     """
     rows = {}
     report(0.0, next(iter(tasks), ""))

@@ -1,8 +1,7 @@
-"""Tables and sentences that fit the terminal, in its colours: columns are left out whole, numbers
-are never cut.
+"""Tables and sentences that fit a terminal: whole columns are left out, and numbers are never cut.
 
-Colours are the terminal theme's, which are legible on its background; muted text is a grey that
-reads on both.
+Colours are those of the terminal's theme, which are legible on its background; muted text is a grey
+that is legible on light and dark ones.
 """
 
 from __future__ import annotations
@@ -30,13 +29,12 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.terminal_marks import Marks
 
 WIDEST = 160  # columns of a chart
-# Columns of blocks written to a text instead of a terminal, 0 for as many as a pipe has; None
-# elsewhere.
+# While blocks are written to a text: its columns, 0 for those of a pipe. None on a terminal.
 _TEXT: ContextVar[int | None] = ContextVar("columns of a text", default=None)
 BETWEEN = 2  # blanks between columns
-LEAST_LAST = 12  # letters of the last line of a sentence, for which others may be shorter
-WIDTH_TO_SPARE = 16  # letters by which they may be
-# The tones of parts of a text, and their style on terminals with colour.
+LEAST_LAST = 12  # letters that the last line of a sentence should have
+WIDTH_TO_SPARE = 16  # letters by which other lines may be shorter for that
+# Tones of parts of a text, with their style on terminals with colour.
 TONES = {
     "": "",
     "name": "bold",
@@ -50,11 +48,11 @@ TONES = {
 
 
 def print_table(table: Table) -> None:
-    """Print a table whose first column holds names.
+    """Print a table whose first column has names.
 
-    Where it is wider than the terminal, columns are left out: first the ``spare`` ones in their
-    order, then from the right; where not even one number fits beside the names, each row becomes a
-    block of lines.
+    If it is wider than the terminal, columns are left out: first the ``spare`` ones in their order,
+    then from the right. If not even one column fits next to the names, each row becomes a block of
+    lines.
     """
     from rich.table import Table as Drawing
 
@@ -85,7 +83,7 @@ def print_table(table: Table) -> None:
 
 def find_style(tone: str, screen: Console) -> str:
     """Return the rich style of a tone on a console."""
-    # no grey of sixteen reads on every theme
+    # none of the sixteen basic colours is a grey that is legible on every theme
     if tone == "quiet" and screen.color_system not in (None, "standard"):
         from ppsim.show.drawing.palette import TERMINAL_MUTED
 
@@ -94,10 +92,10 @@ def find_style(tone: str, screen: Console) -> str:
 
 
 def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = False) -> None:
-    """Print a line, on a terminal wrapped between words with ``indent`` blanks before what follows.
+    """Print a line; a terminal wraps it between words, with ``indent`` blanks before further lines.
 
-    Parts with a tone are coloured where the terminal has colours; with ``err`` all goes to standard
-    error. A word longer than the line goes over its end.
+    Parts with a tone have its colour if the terminal has colours. With ``err``, the line goes to
+    standard error. A word that is longer than the terminal is not cut.
     """
     screen = console(err=err)
     parts = [text] if isinstance(text, str) else text
@@ -121,7 +119,7 @@ def _toned_text(parts: Sequence[Part], screen: Console) -> Text:
 
 
 def _wrap(whole: Text, width: int, indent: int) -> list[Text]:
-    """Return the lines of a text between words, those after the first behind blanks."""
+    """Return a text as lines, wrapped between words; lines after the first are indented."""
     from rich.text import Text
 
     found, at = [], 0
@@ -135,8 +133,8 @@ def _wrap(whole: Text, width: int, indent: int) -> list[Text]:
 
 
 def _even_lines(text: str, width: int, indent: int) -> list[str]:
-    """Return a text in as few lines as fit, the last one of more than a word where others can be a
-    little shorter.
+    """Return a text in as few lines as possible, without a very short last line if the others can
+    be a little shorter.
     """
     filled = list[str]()
     for narrower in range(width, max(indent, width - WIDTH_TO_SPARE) - 1, -1):
@@ -159,7 +157,7 @@ def _even_lines(text: str, width: int, indent: int) -> list[str]:
 def _fit_columns(
     headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: Sequence[str]
 ) -> list[int]:
-    """Return the columns that fit into a width, the names first."""
+    """Return the indices of the columns that fit into a width; the names are always there."""
     from rich.cells import cell_len
 
     texts = [
@@ -178,19 +176,20 @@ def _fit_columns(
 
 
 def _one_line_heading(heading: str) -> str:
-    """Return a heading of two lines as one; a name cut after an underscore is joined."""
+    """Return a heading of two lines as one line; a name cut after an underscore is joined."""
     return heading.replace("_\n", "_").replace("\n", " ").strip()
 
 
 def print_gantt(
     timeline: Timeline, metrics: Metrics, marks: Marks | None = None, lanes: bool = False
 ) -> None:
-    """Print the chart, in colour if the terminal has colours, else in letters; ``marks`` are drawn
-    in idle time.
+    """Print a Gantt chart, in colour if the terminal has colours, else in letters.
+
+    ``marks`` are drawn in idle time.
     """
     from ppsim.show.drawing.terminal import gantt
 
-    # A pipe has no width of its own, and numbers are left out where there are few columns.
+    # a pipe has no width, and a narrow chart would leave out numbers
     screen = console() if "COLUMNS" in os.environ else console(WIDEST)
     columns, colours = min(screen.width, WIDEST), count_colours(screen)
     chart = gantt(timeline, metrics, columns, colours, screen.encoding, marks=marks, lanes=lanes)
@@ -205,33 +204,31 @@ def count_colours(screen: Console) -> int:
 
 
 def shows_colours(screen: Console) -> bool:
-    """Return whether a console has enough colours for heat maps and causes."""
+    """Return True if a console has enough colours for heat maps and causes."""
     return count_colours(screen) >= 256
 
 
 def console(at_least: int = 20, *, err: bool = False) -> Console:
-    """Standard output, or standard error, as rich sees it; in a pipe at least ``at_least`` columns
-    wide.
+    """Return rich's console of standard output or standard error; a pipe is at least ``at_least``
+    columns wide.
     """
     from rich.console import Console
 
-    # Brackets and colons of units and file names must not be read as markup.
+    # units and file names may have brackets and colons, which are not markup
     plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
-    plain["force_jupyter"] = False  # it would show tables and charts before the text around them
+    plain["force_jupyter"] = False  # Jupyter would show tables and charts before other text
     if (columns := _TEXT.get()) is not None:
         plain |= {"force_terminal": False, "color_system": None}
         if columns:
             return Console(width=columns, stderr=err, **plain)
     screen = Console(soft_wrap=True, stderr=err, **plain)
-    return (
-        screen
-        if screen.is_terminal or screen.width >= at_least
-        else Console(width=at_least, stderr=err, **plain)
-    )
+    if screen.is_terminal or screen.width >= at_least:
+        return screen
+    return Console(width=at_least, stderr=err, **plain)
 
 
 def text_of(blocks: Iterable[Block], columns: int = 0) -> str:
-    """Return the text of a terminal, without colours; ``columns`` wide, or as wide as a pipe."""
+    """Return blocks as text without colours, ``columns`` wide; 0 for the width of a pipe."""
     token = _TEXT.set(columns)
     try:
         with contextlib.redirect_stdout(io.StringIO()) as text:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
+from decimal import Decimal
+from numbers import Real
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.base.text import quote
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,18 +25,20 @@ COUNT = click.IntRange(min=1)
 
 
 class Numbers(click.ParamType[Any]):
-    """One number, or one per stage with commas between; 2*3 is 2,2,2."""
+    """One number, or one per stage separated by commas; 2*3 is 2,2,2."""
 
     name = "number[,number...]"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | list[float]:
-        """Parse the number, or the list of numbers."""
-        if not isinstance(value, str):
-            return value
+        """Return the number, or the list of numbers."""
         numbers = list[float]()
         try:
+            if isinstance(value, list | tuple):
+                return [_number(each) for each in value]
+            if not isinstance(value, str):
+                return _number(value)
             for part in value.split(","):
                 number, star, times = part.partition("*")
                 if star and (
@@ -42,12 +47,35 @@ class Numbers(click.ParamType[Any]):
                     raise ValueError
                 numbers += [float(number)] * int(times or 1)
         except ValueError:
+            shown = value if isinstance(value, str) else quote(value)
             self.fail(
-                f"'{value}' is not a number, nor numbers with commas between (one per stage).",
+                f"not a number, nor one per stage: '{shown}'; expected e.g. 1.5 or 1,1,2*3.",
                 param,
                 ctx,
             )
         return numbers if len(numbers) > 1 else numbers[0]
+
+
+def _number(value: object) -> float:
+    """Return a number, or the number that a text says.
+
+    Raises:
+        ValueError: it is neither, or is larger than a fraction can be.
+    """
+    if isinstance(value, str):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+        raise ValueError
+    try:
+        found = float(value)
+    except OverflowError:
+        raise ValueError from None
+    return value if isinstance(value, int) else found
+
+
+def _text_of(value: Any) -> str:
+    """Return the text of a list: its parts with commas between."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 class Amount(click.FloatRange):
@@ -56,20 +84,20 @@ class Amount(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Parse it; float() reads nan and inf as well, and no range keeps nan out."""
+        """Return the number; nan and infinity are refused, which float() and ranges accept."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"'{value}' is not a finite number.", param, ctx)
+            self.fail(f"not a finite number: '{value}'.", param, ctx)
         return number
 
 
 class Amounts(Numbers):
-    """One number above 0, or several with commas between."""
+    """One number above 0, or several separated by commas."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | list[float]:
-        """Parse them, each as :class:`Amount` does."""
+        """Return the number, or the list of numbers, each converted by :class:`Amount`."""
         numbers = super().convert(value, param, ctx)
         positive = Amount(min=0, min_open=True)
         if isinstance(numbers, list | tuple):
@@ -78,16 +106,16 @@ class Amounts(Numbers):
 
 
 class Activations(Amounts):
-    """Numbers of activations above 0; sizes in bytes are refused by name."""
+    """Numbers of activations above 0; sizes in bytes are refused with their own message."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | list[float]:
-        """Parse them, as :class:`Amounts` does."""
+        """Return the number, or the list of numbers."""
         if isinstance(value, str) and re.search(r"\d\s*[KMGTP]i?B", value, re.IGNORECASE):
             self.fail(
-                f"'{value}' is in bytes, and nothing says how many bytes an activation has; give "
-                "a number of activations, such as 6.",
+                f"'{value}' is in bytes, and the bytes of an activation are not known; give a "
+                "number of activations, such as 6.",
                 param,
                 ctx,
             )
@@ -95,18 +123,17 @@ class Activations(Amounts):
 
 
 class Counts(click.ParamType[Any]):
-    """Counts with commas between: single ones, 8:64:8 in steps, 8:128:x2 by a factor."""
+    """Counts separated by commas: single ones, 8:64:8 in steps, 8:128:x2 by a factor."""
 
     name = "counts"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[int]:
-        """Parse all counts, in the order given."""
-        if isinstance(value, list):
-            return value
+        """Return all counts, in the given order."""
         counts: list[int] = []
-        for part in str(value).split(","):
+        value = _text_of(value)
+        for part in value.split(","):
             match = RANGE.fullmatch(part)
             if not match:
                 self.fail(
@@ -129,17 +156,16 @@ class Counts(click.ParamType[Any]):
 
 
 class CountList(click.ParamType[Any]):
-    """Whole numbers with commas between, zero among them, one per stage."""
+    """Whole numbers separated by commas; zero is allowed."""
 
     name = "number[,number...]"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[int]:
-        """Parse the list."""
-        if isinstance(value, list):
-            return value
-        parts = [part.strip() for part in str(value).split(",")]
+        """Return the list of numbers."""
+        value = _text_of(value)
+        parts = [part.strip() for part in value.split(",")]
         if len(parts) > MOST_COUNTS or not all(
             part.isascii() and part.isdigit() and len(part) < 10 for part in parts
         ):
@@ -148,14 +174,14 @@ class CountList(click.ParamType[Any]):
 
 
 class Share(click.ParamType[Any]):
-    """A share, as 0.05 or 5%; without the sign it is at most 1, as 5 could mean 500 % or 5 %."""
+    """A share, such as 0.05 or 5%; without % at most 1, because 5 may mean 500 % or 5 %."""
 
     name = "share"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Parse the share as a fraction."""
+        """Return the share as a fraction."""
         text = str(value)
         percent = text.endswith("%")
         try:
@@ -175,33 +201,32 @@ class Share(click.ParamType[Any]):
 
 
 class OptionalValue(click.ParamType[Any], ABC):
-    """A value that an option may go without."""
+    """The value of an option that may stand alone."""
 
-    # the option's meaning without a value; the next word is no value unless :meth:`begins` accepts
-    # it
+    # the value of an option that stands alone: :meth:`begins` is False for the next word
     bare_value: str
 
     @abstractmethod
     def begins(self, word: str) -> bool:
-        """Return whether the word after the option is its value, right or wrong."""
+        """Return True if the word after the option is meant as its value, right or wrong."""
 
 
 class OffloadRules(OptionalValue):
-    """Activations to copy to the host, as :func:`ppsim.prices.parts.copies.parse_offload` reads
-    them; true is all, false none.
+    """Activations to copy to the host: a text for
+    :func:`ppsim.prices.parts.copies.parse_offload`; true is all, false none.
     """
 
     name = "offload"
     bare_value = "all"
 
     def begins(self, word: str) -> bool:
-        """Return whether the word is a number, a share, or all."""
+        """Return True if the word is a number, a share, or all."""
         return re.fullmatch(r"-?[\d.]+%?|all", word) is not None
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | None:
-        """Keep the text; what fits depends on the schedule."""
+        """Return the text; the schedule decides later which values are possible."""
         if isinstance(value, bool):
             return self.bare_value if value else None
         return str(value)
@@ -215,18 +240,18 @@ class RecomputeRules(OptionalValue):
     name = "recompute"
     bare_value = "full"
     words = MappingProxyType(
-        # once a switch
+        # booleans, because the option was a switch once
         {"full": True, "true": True, "yes": True, "none": False, "false": False, "no": False}
     )
 
     def begins(self, word: str) -> bool:
-        """Return whether the word after the option is its value, right or wrong."""
+        """Return True if the word after the option is meant as its value, right or wrong."""
         return re.match(r"(full|none|first|window|layers|modules)([:,*]|$)", word) is not None
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> bool | str:
-        """Read the rules, or true or false."""
+        """Return the rules as text, or true or false."""
         if isinstance(value, bool):
             return value
         text = str(value)
@@ -242,20 +267,18 @@ class RecomputeRules(OptionalValue):
 
 
 class ScheduleName(click.ParamType[Any]):
-    """The spelling of a schedule: a name or alias, NAME:V, a file; the registry resolves it and
-    suggests near names.
-    """
+    """The spelling of a schedule: a name or alias, NAME:V, or a file; the registry finds it."""
 
     name = "name"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Keep the spelling as given."""
+        """Return the spelling as given."""
         return str(value)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """List the schedule names that begin like this."""
+        """Return the names of schedules that begin with a text."""
         from click.shell_completion import CompletionItem
 
         from ppsim.schedules import families
@@ -268,16 +291,18 @@ class ScheduleName(click.ParamType[Any]):
 
 
 class Window(click.ParamType[Any]):
-    """From one time to a later one, as 10:25."""
+    """A stretch of time, such as 10:25."""
 
     name = "A:B"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[float, float]:
-        """Parse both times."""
-        if isinstance(value, tuple):
+        """Return both times."""
+        if isinstance(value, Stretch):
             return value
+        if isinstance(value, list | tuple):
+            value = ":".join(map(str, value))
         try:
             first, last = map(float, str(value).split(":"))
         except ValueError:
@@ -288,17 +313,17 @@ class Window(click.ParamType[Any]):
 
 
 class Stretch(tuple[float, float]):
-    """Two times; the text is as typed."""
+    """The two ends of a stretch of time; its text is A:B."""
 
     def __str__(self) -> str:
         return ":".join(repr(time).removesuffix(".0") for time in self)
 
 
 class Labels(click.Choice[str]):
-    """A word, or every:N."""
+    """A word of a choice, or every:N."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Parse it."""
+        """Return the text."""
         if str(value) in self.choices:
             return str(value)
         from ppsim.show.drawing.look import EVERY
@@ -312,7 +337,7 @@ class ChartNote(click.ParamType[Any]):
     name = "text@time:devn"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse it; the text may have any sign."""
+        """Return the note; its text may have any letters."""
         from ppsim.show.drawing.look import Note
 
         if isinstance(value, Note):
@@ -331,7 +356,7 @@ class Highlighted(click.ParamType[Any]):
     name = "mb=N|critical"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse it."""
+        """Return the highlight."""
         from ppsim.show.drawing.look import CRITICAL, PICKED, Highlight
 
         if isinstance(value, Highlight):

@@ -1,4 +1,4 @@
-"""The words of answers: sizes, result lines, summaries."""
+"""Texts that answers share: sizes, result lines, summaries."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ppsim.schedules import Family
 
 
-MOST_MISFITS = 4  # lines on ops of an encoder outside the bubbles
+MOST_MISFITS = 4  # ops of an encoder outside the bubbles to list
 
 
 def shape_line(schedule: Schedule) -> str:
-    """Return the size in words: 4 devices x 2 chunks = 8 stages, 8 microbatches x 4 slices."""
+    """Return the size as text: 4 devices x 2 chunks = 8 stages, 8 microbatches x 4 slices."""
     return (
         f"{count_text(schedule.n_devices, 'device')} x {count_text(schedule.n_chunks, 'chunk')} = "
         f"{count_text(schedule.n_stages, 'stage')}, {work_of(schedule)}"
@@ -41,16 +41,18 @@ def shape_line(schedule: Schedule) -> str:
 
 def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
     """Return the numbers of one run on one line."""
-    shown = [c for c in columns_of("line") if c.applies(metrics)]
-    numbers = (f"{c.heading} {c.text(c.value(metrics, shape), unit)}" for c in shown)
-    share = (
-        "" if is_share(shape) else f" ({format_number(peak_share(metrics, shape))} of a 1/P share)"
+    columns = [column for column in columns_of("line") if column.applies(metrics)]
+    numbers = (
+        f"{column.heading} {column.text(column.value(metrics, shape), unit)}" for column in columns
     )
-    return "  ".join([name, *numbers]) + share
+    line = "  ".join([name, *numbers])
+    if is_share(shape):
+        return line
+    return f"{line} ({format_number(peak_share(metrics, shape))} of a 1/P share)"
 
 
 def summary_lines(timeline: Timeline, metrics: Metrics) -> Iterator[Line]:
-    """Yield the numbers of one run, one line each, with what they mean."""
+    """Yield a line for each number of one run, with its meaning."""
     shape = shape_of(timeline.schedule)
     for column in columns_of("summary"):
         if column.applies(metrics) and not isnan(value := column.value(metrics, shape)):
@@ -59,26 +61,24 @@ def summary_lines(timeline: Timeline, metrics: Metrics) -> Iterator[Line]:
 
 
 def summary_line(name: str, value: str, note: str) -> Line:
-    """Return a number of a run with its name and what it means."""
+    """Return a line with a number of a run, its name and its meaning."""
     return Line([f"{name:<18} ", (f"{value:>12}   ", "name"), (note, "quiet")], 34)
 
 
 def run_verdict(schedule: Schedule, metrics: Metrics, unit: str) -> str:
-    """Return the result of one run in one sentence: its time, its idle share, and its distance from
-    the bound.
-    """
+    """Return the result of one run in one sentence: its time, its idle share, and the bound."""
     devices = count_text(schedule.n_devices, "device")
     time = f"{format_number(metrics.makespan)} {unit}"
     idle = f"idle {format_share(metrics.bubble_rate)} of it (bubble_rate)"
-    if around := metrics.round:
-        time = f"{format_number(around.period)} {unit} from one round to the next"
-        idle = f"idle {format_share(around.bubble)} of it"
+    if steady := metrics.round:
+        time = f"{format_number(steady.period)} {unit} from one round to the next"
+        idle = f"idle {format_share(steady.bubble)} of it"
     text = f"{schedule.name} takes {time} for {work_of(schedule)} on {devices}, {idle}"
-    return text + ("" if metrics.round else _bound_of(metrics, unit))
+    return text if metrics.round else text + _bound_text(metrics, unit)
 
 
-def _bound_of(metrics: Metrics, unit: str) -> str:
-    """Return the bound on other orders as text; empty if it was not asked for."""
+def _bound_text(metrics: Metrics, unit: str) -> str:
+    """Return a clause on the bound of other orders; empty if it is not known."""
     if isnan(metrics.bound):
         return ""
     if metrics.gap > ATTAINED:
@@ -88,24 +88,24 @@ def _bound_of(metrics: Metrics, unit: str) -> str:
 
 
 def recomputed(schedules: Iterable[Schedule]) -> list[str]:
-    """Return lines on the meaning of an activation under recompute; empty without recompute."""
-    again = [schedule for schedule in schedules if schedule.recomputed.any()]
-    if not again:
+    """Return a line on the meaning of an activation with recompute; nothing without recompute."""
+    with_recompute = [schedule for schedule in schedules if schedule.recomputed.any()]
+    if not with_recompute:
         return []
-    if all(schedule.partial_recompute for schedule in again):
+    if all(schedule.partial_recompute for schedule in with_recompute):
         return [
-            "where a part of a stage runs again, an activation counts from its F on, which keeps "
-            "the rest"
+            "with recompute of a part of a stage, an activation counts from its F on, which keeps "
+            "the other part"
         ]
     return [
-        "with recompute an activation counts from its R on; the input that F keeps for it does not "
+        "with recompute, an activation counts from its R on; the input that F keeps for R does not "
         "count"
     ]
 
 
 def counts_lines(schedules: Iterable[Schedule]) -> list[str]:
-    """Return lines on the units of M and of idle shares, for schedules that are not one step with a
-    flush, and on why one that never flushes has no period.
+    """Return notes on the units of M and of idle shares, for schedules that are not one step with a
+    flush; and the reason why a schedule that never flushes has no period.
     """
     lines = dict[str, None]()
     for schedule in schedules:
@@ -114,16 +114,14 @@ def counts_lines(schedules: Iterable[Schedule]) -> list[str]:
             lines[f"{schedule.name}: {family.counts}"] = None
         if schedule.needs_more_versions:
             lines[
-                f"{schedule.name} has no period with {M} microbatches a step on {P} devices, as it "
-                f"needs more than two versions of the weights: --mb {P} or more"
+                f"{schedule.name} has no period with {M} microbatches a step on {P} devices, "
+                f"because it needs more than two versions of the weights: --mb {P} or more"
             ] = None
     return [*lines]
 
 
 def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:
-    """Say how many ops of an encoder are in bubbles, and which are not; empty where there is
-    none.
-    """
+    """Return lines on the ops of an encoder in bubbles and outside; nothing without an encoder."""
     from ppsim.core.ops import Kind
 
     kinds = timeline.schedule.kind
@@ -135,15 +133,14 @@ def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:
     alone, misfits = find_misfits(timeline, costs)
     unit = timeline.unit
     lines = [
-        f"{encoders - len(misfits)} of {encoders} encoder ops are in bubbles; the model behind it "
-        f"alone takes {format_number(alone)} {unit}"
+        f"{encoders - len(misfits)} of {encoders} encoder ops are in bubbles; without the encoder, "
+        f"the model takes {format_number(alone)} {unit}"
     ]
-    for each in misfits[:MOST_MISFITS]:
-        until = "its microbatch is needed" if each.kind == Kind.EF else "the pipeline is done"
-        late = f"{format_number(each.lacks)} {unit} after {until}"
+    for misfit in misfits[:MOST_MISFITS]:
+        deadline = "its microbatch is needed" if misfit.kind == Kind.EF else "the pipeline is done"
         lines.append(
-            f"no bubble for {each.kind.name}{each.microbatch} on device {each.device}: it ends "
-            f"{late}"
+            f"no bubble for {misfit.kind.name}{misfit.microbatch} on device {misfit.device}: it "
+            f"ends {format_number(misfit.lacks)} {unit} after {deadline}"
         )
     if more := len(misfits[MOST_MISFITS:]):
         lines.append(f"and for {more} more (--json)")
@@ -151,15 +148,13 @@ def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:
 
 
 def title_of(schedule: Schedule) -> str:
-    """Return the schedule's name as figures write it."""
+    """Return the title of a schedule in figures."""
     family = _family(schedule.name)
     return family.title if family else schedule.name
 
 
 def _family(name: str) -> Family | None:
-    """Find a schedule's family by its name; None where a file or a function of the user's has made
-    it.
-    """
+    """Return the family of a schedule's name; None for a schedule of a user's file or function."""
     from ppsim.schedules import find
 
     try:
@@ -169,22 +164,23 @@ def _family(name: str) -> Family | None:
 
 
 def title_with_chunks(schedule: Schedule) -> str:
-    """Return the same, with the stages of a device where there are several."""
-    return title_of(schedule) + (f" (V={schedule.n_chunks})" if schedule.n_chunks > 1 else "")
+    """Return the title of a schedule in figures, with its stages per device if several."""
+    title = title_of(schedule)
+    return f"{title} (V={schedule.n_chunks})" if schedule.n_chunks > 1 else title
 
 
 def count_text(number: int, noun: str) -> str:
-    """Return a number and its noun: 1 device, 4 devices."""
+    """Return a number with a noun: 1 device, 4 devices."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
 
 
 def needs(family: Family) -> str:
-    """Return the rules of a schedule as one line."""
+    """Return the rules of a schedule on its sizes, as one line."""
     return "; ".join(rule.text for rule in family.rules) or "any P, V, M"
 
 
-# Rules in the letters of the list, where they are short.
+# Short forms of rules, for the list of schedules.
 _SHORT = {
     "one stage per device": "V = 1",
     "two stages per device": "V = 2",
@@ -199,13 +195,13 @@ _SHORT = {
 
 
 def short_needs(family: Family) -> str:
-    """Return the rules of a schedule in letters, without rules that need a sentence."""
+    """Return the rules of a schedule in short form, without those that need a sentence."""
     texts = [_SHORT.get(rule.text, rule.text) for rule in family.rules]
     return ", ".join(text for text in texts if len(text) <= len("M >= P + P / 2")) or "-"
 
 
 def family_object(family: Family) -> dict[str, Any]:
-    """Return a schedule's facts for --json."""
+    """Return the facts of a schedule for --json."""
     return {
         "name": family.name,
         "title": family.title,

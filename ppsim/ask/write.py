@@ -1,4 +1,4 @@
-"""Files that commands write: targets, embedded inputs, and documents."""
+"""Files that commands write: targets, embedded inputs, documents and tables."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.show.files.document import Document
 
-# Options that say where output goes; a repeated run needs none of them.
+# Options of output and of workers, which a command that repeats the run does not need.
 OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "dask", "results")
 Writers = Sequence[tuple[str, Callable[[], None]]]  # targets, each with its writer
 
 
 def inputs_of(given: TypedOptions, costs: Costs | None = None) -> dict[str, Any]:
-    """Return the inputs that make a file again: version, command, resolved costs if any. No date,
-    no output paths.
+    """Return the inputs that repeat an answer: version, command, and the costs if given.
+
+    There is no date and no output path, and no command if Python gave an object.
     """
-    # an object of Python's has no words
-    spelled = not any(option.is_object for option in given.typed)
-    made = {"ppsim": VERSION, **({"command": command_line(given)} if spelled else {})}
+    inputs: dict[str, Any] = {"ppsim": VERSION}
+    if not any(option.is_object for option in given.typed):
+        inputs["command"] = command_line(given)
     if costs is None:
-        return made
+        return inputs
     import numpy as np
 
     from ppsim.core.ops import COMPUTE, Kind
@@ -56,11 +57,11 @@ def inputs_of(given: TypedOptions, costs: Costs | None = None) -> dict[str, Any]
         kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist()
         for kind, row in costs.others.items()
     }
-    return made | {"costs": {**rows, "comm": np.asarray(costs.comm).tolist(), "unit": costs.unit}}
+    return inputs | {"costs": {**rows, "comm": np.asarray(costs.comm).tolist(), "unit": costs.unit}}
 
 
 def command_line(given: TypedOptions) -> str:
-    """Write a request as a command, without where its output goes; it repeats the run exactly."""
+    """Return a request as a command that repeats it exactly, without its options of output."""
     words = ["ppsim", given.command]
     for option in given.typed:
         if option.name in OUTPUT:
@@ -74,12 +75,12 @@ def command_line(given: TypedOptions) -> str:
         elif option.many:
             words += [word for each in value for word in (yes, str(each))]
         else:
-            words += [yes, _text(value, option)]
+            words += [yes, _value_text(value, option)]
     return shlex.join(words)
 
 
-def _text(value: Any, option: Option) -> str:
-    """Write a value so that it is read back as the same, to the last bit."""
+def _value_text(value: Any, option: Option) -> str:
+    """Return a value as text that is read back as exactly the same value."""
     if isinstance(value, list):
         return ",".join(str(v).removesuffix(".0") for v in value)
     if isinstance(option.type, Share) and value > 1:
@@ -88,8 +89,10 @@ def _text(value: Any, option: Option) -> str:
 
 
 def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[str, str]]:
-    """Find every -o with its format's suffix (InputError: unknown, twice the same, or not to be
-    written).
+    """Return every -o with the suffix of its format.
+
+    Raises:
+        InputError: a format is unknown, a file is given twice, or a file cannot be written.
     """
     if not output.output:
         return []
@@ -100,15 +103,12 @@ def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[s
     places = ["-" if target == "-" else os.path.realpath(target) for target in output.output]
     for target, place in zip(output.output, places, strict=True):
         if places.count(place) > 1:
-            one = (
-                "there is one standard output"
-                if target == "-"
-                else "the second would replace the first"
-            )
-            raise InputError(f"-o {target} is given twice, and {one}", "leave one of them out")
-    return list(
-        zip(output.output, suffixes_of(output.output, output.format, tables=tables), strict=True)
-    )
+            reason = "the second would replace the first"
+            if target == "-":
+                reason = "there is one standard output"
+            raise InputError(f"-o {target} is given twice, and {reason}", "leave one of them out")
+    suffixes = suffixes_of(output.output, output.format, tables=tables)
+    return list(zip(output.output, suffixes, strict=True))
 
 
 def document_writers(
@@ -121,10 +121,10 @@ def document_writers(
     *,
     verdict: str = "",
 ) -> Writers:
-    """Return the writers of each -o as a document; ``complete`` adds the content that a format of
-    this suffix can show.
+    """Return the writer of each -o as a document.
 
-    ``idles`` colour bubbles by their cause; the ``verdict`` comes first on pages and in JSON.
+    ``complete`` adds further content that the format of a suffix can show, ``idles`` colour bubbles
+    by cause, and the ``verdict`` comes first on pages and in JSON.
     """
     wanted = find_targets(output)
     if not wanted:
@@ -140,20 +140,18 @@ def document_writers(
         look=output.look,
         verdict=verdict,
     )
-    styled = [
-        (replace(document, style=style_of(suffix, output.style)), target, suffix)
-        for target, suffix in wanted
-    ]
-    return [
-        (target, partial(save, complete(each, suffix), target, suffix))
-        for each, target, suffix in styled
-    ]
+    writers: list[tuple[str, Callable[[], None]]] = []
+    for target, suffix in wanted:
+        styled = replace(document, style=style_of(suffix, output.style))
+        writers.append((target, partial(save, complete(styled, suffix), target, suffix)))
+    return writers
 
 
 @contextmanager
 def write_with(writers: Writers) -> Iterator[None]:
-    """Write every target by its function, run the block, then put the files in place; a refusal
-    prints nothing.
+    """Write all files, run the block, then put the files in place.
+
+    If a file cannot be written, the block does not run, so that nothing is printed.
     """
     if not writers:
         yield
@@ -166,12 +164,12 @@ def write_with(writers: Writers) -> Iterator[None]:
                 with long_work(f"writing {target}"):
                     save()
 
-    # Matplotlib says where it keeps its fonts if a home folder is read-only; it works all the same.
+    # Matplotlib warns about a read-only home folder, but works in another one.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with place_together():
         write(to_stdout=False)
         yield
-        write(to_stdout=True)  # last, as it cannot be taken back
+        write(to_stdout=True)  # last, because it cannot be undone
 
 
 def tradeoff_writers(
@@ -186,10 +184,10 @@ def tradeoff_writers(
     page: Callable[[str, str], None] | None = None,
     verdict: str = "",
 ) -> Writers:
-    """Return the writers of each -o for time against memory; a page begins with the ``verdict``.
+    """Return the writer of each -o as a picture of time against memory.
 
-    ``table``, ``figure`` and ``page`` write the targets that are such; else a page has the ``heat``
-    maps.
+    ``table``, ``figure`` and ``page`` write tables, figures and pages, if given. A page without
+    ``page`` begins with the ``verdict``, and has the ``heat`` maps too.
     """
     from ppsim.analysis.tradeoff import tradeoff
     from ppsim.base.tables import TABLES
@@ -223,7 +221,7 @@ def write_table(
     target: str,
     suffix: str,
 ) -> None:
-    """Write rows as a table, or as JSON the ``whole`` object that they are of."""
+    """Write rows as a table; as JSON, write the ``whole`` object of the answer."""
     if suffix != ".json":
         from ppsim.base.tables import save_table
 

@@ -93,7 +93,7 @@ class Cap:
 
         if self.in_bytes and unit != BYTES:
             raise InputError(
-                f"--cap {self.text} is in bytes, and nothing says how many bytes an activation has",
+                f"--cap {self.text} is in bytes, and the bytes of an activation are not known",
                 "--profile FILE with activations, --model NAME with --cluster NAME, or a number "
                 "of activations such as --cap 6",
             )

@@ -236,9 +236,9 @@ def _forge(row: dict[str, Any], drawn: random.Random) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("command", "times"),
     [
-        ("sweep", 20),
-        ("jitter", 12),
-        ("optimize", 12),
+        ("sweep", 10),
+        ("jitter", 8),
+        ("optimize", 8),
         pytest.param("plan", 60, marks=pytest.mark.slow),
     ],
 )

@@ -121,6 +121,7 @@ def test_every_command_and_option_that_a_refusal_names_exists():
         )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [
@@ -152,7 +153,7 @@ def test_charts_are_not_shaped_where_none_is_drawn(tmp_path):
     error = refused(
         "compare", "1f1b", "gpipe", *SMALL, "--tradeoff", "--memory", "-o", str(tmp_path / "a.svg")
     )
-    assert str(error).startswith("--memory shapes charts, and --tradeoff draws time against memory")
+    assert str(error).startswith("--memory is for charts, and --tradeoff draws time against memory")
 
 
 def test_a_long_name_is_cut_in_its_refusal():

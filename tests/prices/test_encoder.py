@@ -24,7 +24,9 @@ def output(*words: str) -> str:
 
 def test_run_says_what_found_no_bubble():
     text = output("run", *WORDS)
-    assert "14 of 16 encoder ops are in bubbles; the model behind it alone takes 33 t_F" in text
+    assert (
+        "14 of 16 encoder ops are in bubbles; without the encoder, the model takes 33 t_F" in text
+    )
     assert "no bubble for EF0 on device 1: it ends 0.5 t_F after its microbatch is needed" in text
     assert "no bubble for EB7 on device 0: it ends 1 t_F after the pipeline is done" in text
     value = json.loads(output("run", *WORDS, "--json"))

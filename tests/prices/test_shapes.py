@@ -84,7 +84,7 @@ def hangs(path):
     return any(place < end for place, end in zip(at, draft.offsets[1:].tolist(), strict=True))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("order", ["early", "even-first", "torch", "deferred", "prefetch:1"])
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved", "zb-1p"])
 def test_check_finds_the_hang_that_running_shows(order, schedule, tmp_path):
@@ -136,7 +136,7 @@ def test_replicas_with_fewer_microbatches_hang_in_their_collectives(tmp_path):
 
 def test_what_says_nothing_of_shapes_is_refused(tmp_path):
     assert "--t-shape is the wait for a shape" in str(refused("run", *SHAPE, "--t-shape", "1"))
-    assert "--shapes waits at every message" in str(
+    assert "--shapes makes every message wait" in str(
         refused("run", *SHAPE, "--shapes", "exchange", "--p2p", "overlap")
     )
     path = str(tmp_path / "x.csv")

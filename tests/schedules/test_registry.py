@@ -10,7 +10,7 @@ import pytest
 from ppsim.core.costs import costs_for
 from ppsim.errors import InputError, UnknownSchedule
 from ppsim.schedules import Rule, families, find, generate, generate_once, recognise, shape_for
-from ppsim.schedules.registry import KEPT_CELLS, MOST_CELLS, MOST_STAGES, schedule
+from ppsim.schedules.registry import CACHED_CELLS, MOST_CELLS, MOST_STAGES, schedule
 from tests.cases import accepted
 
 FLAGS = {"--mb": "microbatches", "--group-size": "group_size"}
@@ -378,8 +378,8 @@ def test_a_small_schedule_is_generated_once_for_the_same_shape_and_costs():
     assert queues(made("zb-auto", ti=0.1)) != queues(made("zb-auto", ti=9.0))
     assert made("zb-v", limit=8) is not made("zb-v", limit=9)
     assert made("1f1b", mb=8) is not made("1f1b")
-    assert made("1f1b", mb=KEPT_CELLS // 4) is made("1f1b", mb=KEPT_CELLS // 4)
-    assert made("1f1b", mb=KEPT_CELLS) is not made("1f1b", mb=KEPT_CELLS)
+    assert made("1f1b", mb=CACHED_CELLS // 4) is made("1f1b", mb=CACHED_CELLS // 4)
+    assert made("1f1b", mb=CACHED_CELLS) is not made("1f1b", mb=CACHED_CELLS)
 
 
 def test_a_file_that_declares_another_schedule_of_a_name_gets_its_own_queues(tmp_path, monkeypatch):

@@ -119,7 +119,7 @@ def test_pages_load_nothing_from_elsewhere_and_every_link_leads_somewhere(site):
         ("python/sweep", "microbatches"),
         ("guides/record-a-run", "from ppsim.record import record"),
         ("schedules/zb-1p", "Open it in the playground"),
-        ("commands/plan", "Sequences in a step (global batch size)."),
+        ("commands/plan", "Global batch size: sequences in a step."),
     ],
 )
 def test_the_search_index_finds_the_page_that_answers(site, page, said):

@@ -1,5 +1,6 @@
-"""Read schedules: torch's CSV, JSON, traces and Mermaid text, found by suffix or by how the text
-begins.
+"""Read schedules: torch's CSV, JSON, traces and Mermaid text.
+
+The suffix of the file decides the format; without a known suffix, the text does.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ class Reader(Protocol):
     SUFFIXES: tuple[str, ...]
 
     def matches(self, text: str) -> bool:
-        """Return whether a text without a known suffix looks like this format."""
+        """Return whether the text of a file without a known suffix is in this format."""
 
     def parse(self, text: str, source: str) -> Draft:
-        """Read the draft in a text; raises InputError where the text is not of this format."""
+        """Return the draft in a text; raises InputError if the text is not in this format."""
 
 
 @cache
 def readable() -> dict[str, Reader]:
-    """Load every reader, by suffix."""
+    """Return all readers by suffix."""
     modules = load_files(readers, "SUFFIXES", "matches", "parse")
     return {suffix: module for module in modules for suffix in module.SUFFIXES}
 
 
 def read(path: str) -> Draft:
-    """Read the schedule of a file, with its faults; ``-`` is standard input.
+    """Return the schedule of a file as a draft, which may have faults; ``-`` is standard input.
 
     Raises:
         InputError: the file cannot be read, or has an unknown format.
@@ -59,10 +60,10 @@ def read(path: str) -> Draft:
 
 
 def parse(text: str, source: str) -> Draft:
-    """Parse a schedule in the format of the source's suffix, or else by the look of the text.
+    """Return the schedule in a text; the source's suffix decides the format, or else the text.
 
     Raises:
-        InputError: the text has an unknown format, or another than its name says.
+        InputError: the format is unknown, or not that of the suffix.
     """
     known = readable()
     name = source.lower().removesuffix(".gz")
@@ -75,14 +76,14 @@ def parse(text: str, source: str) -> Draft:
     hint = f"one of {' '.join(sorted(known))}"
     if not text.strip():
         raise InputError(f"'{source}' is empty", hint)
-    raise UnknownFormat(f"'{source}' holds no schedule in a known format", hint)
+    raise UnknownFormat(f"'{source}' contains no schedule in a known format", hint)
 
 
 def require_sound(draft: Draft) -> Draft:
-    """Return the draft if it can be timed, with sends and receives that overlap.
+    """Return the draft if it has no fault that keeps it from running with overlapped messages.
 
     Raises:
-        InvalidSchedule: the first fault, and how many there are.
+        InvalidSchedule: names the first fault, and the number of the others.
     """
     faults = check(draft, modes=("overlap",)).faults
     if faults:
@@ -109,7 +110,7 @@ def unused_sentences(draft: Draft) -> Iterator[str]:
 
 
 def read_timeline(path: str) -> Timeline | None:
-    """Read a file's compute ops with their times, or None where it has none.
+    """Return a file's compute ops with their times, or None if the file has no times.
 
     Raises:
         InputError: the file cannot be read.

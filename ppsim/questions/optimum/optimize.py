@@ -56,21 +56,21 @@ if TYPE_CHECKING:
     from ppsim.search.problem import Problem, Solution
     from ppsim.show.files.document import Document
 
-ALONE = "search"  # the key of a search that does not belong to a front
-# The share of the time that the list has; seconds more for its first schedule: a slow machine has
-# an answer as well.
+ALONE = "search"  # key in the results file of a search that is not part of a front
+# Share of the time limit for timing the schedules of the list; further seconds for the first one,
+# so that a slow machine has an answer too.
 LISTED, FIRST_S = 0.6, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizeRequest(Request):
-    """Find the best schedule for given costs and memory, and how far from the best possible it can
-    be.
+    """Find the best schedule for given costs and memory, with a lower bound for all schedules.
 
-    Backwards run as I and W. Starts from every schedule of the list, searches, and proves small
-    problems with OR-tools (extra optimize). The bound is a time that no schedule beats: optimal
-    means that it is attained. Exits with 1 where no schedule fits the cap, and says which cap would
-    do. Ctrl-C ends the search and keeps the best; with --results the same command goes on from it.
+    Backwards run as I and W. The search starts from every schedule of the list, and proves small
+    problems with OR-tools (extra optimize). No schedule takes less than the bound; "optimal" means
+    that the best schedule attains it. Exits with 1 if no schedule fits the cap, and then prints the
+    least cap that one fits. Ctrl-C ends the search and prints the best schedule so far; with
+    --results the same command continues from it.
 
     \b
       ppsim optimize --devices 4 --mb 8 --cap 4 -o best.csv -o best.svg
@@ -84,16 +84,15 @@ class OptimizeRequest(Request):
         Need(
             ("mb_scale", "slice_scale", "recompute"),
             never,
-            "{options} is beyond what a search knows: all microbatches and slices take the same "
-            "time, and no "
-            "op runs twice",
+            "{options} cannot be searched: all microbatches and slices take the same time here, "
+            "and no op runs twice",
             "leave it out",
         ),
         Need(
             ("offload", "t_offload", "t_reload", "host_link", "host_link_shared"),
             never,
-            "{options} is of copies to the host, which a rule adds to a finished schedule and no "
-            "search weighs",
+            "{options} is for copies to the host, which a rule adds to a finished schedule and no "
+            "search considers",
             "the best schedule with -o best.json, then ppsim run best.json --offload --t-offload "
             "TIME --t-reload TIME",
         ),
@@ -106,7 +105,7 @@ class OptimizeRequest(Request):
         Need(
             ("cap",),
             lambda g: not (g["front"] and isinstance(g["cap"], list)),
-            "--front tries caps that all devices share, up to {options}",
+            "--front tries one cap for all devices, so {options} cannot be a list",
             "one number, or leave out --front",
         ),
         Need(
@@ -118,23 +117,24 @@ class OptimizeRequest(Request):
     )
     search: SearchOptions = group(SearchOptions, "Problem")
     front: bool = flag(
-        "--front", help="Find the best for each cap: time against memory; -o draws it.", common=True
+        "--front",
+        help="Find the best schedule for each cap, the Pareto front of time and memory; -o draws "
+        "it.",
+        common=True,
     )
     time_limit: float = common(
         "--time-limit",
         type=Amount(min=0, min_open=True),
         default=30.0,
-        help="Seconds; the best found by then is the answer. Ends earlier with a proof. The first "
-        "run on a machine "
-        "compiles, for up to 20 s, and may end as much later.",
+        help="Seconds of the search, which ends earlier with a proof. The first run on a machine "
+        "compiles for up to 20 s more.",
     )
     seed: int = option(
         "--seed",
         type=click.IntRange(min=0),
         default=0,
-        help="Seed of the random numbers. The same seed and number of cores give the same best "
-        "where not the time "
-        "ends it.",
+        help="Seed of the random numbers. The same seed and number of cores give the same answer, "
+        "unless the time limit ends the search.",
     )
     tasks: TaskOptions = group(TaskOptions, "Work")
     costs: CostOptions = group(CostOptions, "Costs")
@@ -145,7 +145,7 @@ class OptimizeRequest(Request):
     )
 
     def check(self) -> None:
-        """Refuse files that cannot show a front before anything is searched."""
+        """Raise InputError for a format that cannot show a front."""
         from ppsim.show.files.tradeoff import check_suffix
 
         for _, suffix in find_targets(self.output) if self.front else ():
@@ -153,68 +153,74 @@ class OptimizeRequest(Request):
 
 
 def optimize(**options: Any) -> Optimized:
-    """Find the best schedule for given costs and memory; ``options`` as ``ppsim optimize`` takes
-    them, by name.
+    """Find the best schedule for given costs and memory.
+
+    ``options`` are the options of ``ppsim optimize`` by name.
 
     Returns:
-        The best found within ``time_limit`` seconds, and its bound; a :class:`Front` where
-            ``front`` is set.
+        The best schedule found within ``time_limit`` seconds, and its bound; with ``front`` a
+            :class:`Front`.
 
     Raises:
-        InputError: an option, a size or costs that are refused.
+        InputError: an option, a size or costs are refused.
         PpsimError: no schedule fits the cap, or none was timed before the time ended.
     """
     return answer(ask(OptimizeRequest, options))
 
 
 def answer(request: OptimizeRequest) -> Optimized:
-    """Search for the best order of the request."""
-    from ppsim.search.orders.optimize import find_front
+    """Search for the best schedule, or with --front for the best under each cap."""
     from ppsim.search.orders.stored_rows import describe_problem, is_sound
 
     begin, costs, tasks = time.monotonic(), request.costs, request.tasks
-    listed = begin + LISTED * request.time_limit
     with end_by(begin + request.time_limit):
         problems = make_problems(request.search, costs)
         check_feasible(problems, request.search)
         check_time_for(problems, request.time_limit)
         inputs = inputs_of(TypedOptions.from_request(request), problems[0].costs)
-        kept_for = [
-            [describe_problem(problem) for problem in problems],
-            request.seed,
-            request.time_limit,
-        ]
-        with open_results(tasks, kept_for, is_sound) as results, ExitStack() as stack:
+        descriptions = [describe_problem(problem) for problem in problems]
+        valid_for = [descriptions, request.seed, request.time_limit]
+        with open_results(tasks, valid_for, is_sound) as results, ExitStack() as stack:
+            list_end = begin + LISTED * request.time_limit
             known: list[list[NamedSolution]] = []
             for problem in problems:
-                known.append(find_known(problem, costs, listed, 0.0 if any(known) else FIRST_S))
+                known.append(find_known(problem, costs, list_end, 0.0 if any(known) else FIRST_S))
             check_times(problems, known, costs)
-            # the time of generating the list counts too
-            limit = begin + request.time_limit - time.monotonic()
-            # What the file has needs none.
+            # workers start with the first search that the results file lacks
             workers = cache(
                 lambda: stack.enter_context(open_workers(tasks.dask)) if tasks.dask else None
             )
             run = partial(_search, request, results, workers)
-            rows: list[tuple[float, Outcome]]
-            try:
-                if request.front:
-                    rows = find_front(problems, known, shares_of(problems), run, limit)
-                else:
-                    cap = request.search.cap or float("inf")
-                    most = max(cap) if isinstance(cap, Sequence) else cap
-                    rows = [(most, run(ALONE, problems, known, (), limit))]
-            except TimeOver as error:
-                raise PpsimError(
-                    "no schedule was timed before --time-limit ended",
-                    "a longer one, or a smaller size",
-                ) from error
-            if any(found.interrupted for _, found in rows):
+            # timing the list is part of the time limit
+            limit = begin + request.time_limit - time.monotonic()
+            rows = _search_caps(request, problems, known, run, limit)
+            if any(outcome.interrupted for _, outcome in rows):
                 report_kept(results)
     kind = Front if request.front else Optimized
-    return kind(
-        request, tuple(rows), tuple(entry for entries in known for entry in entries), inputs
-    )
+    listed = tuple(entry for entries in known for entry in entries)
+    return kind(request, tuple(rows), listed, inputs)
+
+
+def _search_caps(
+    request: OptimizeRequest,
+    problems: list[Problem],
+    known: list[list[NamedSolution]],
+    run: Callable[..., Outcome],
+    limit: float,
+) -> list[tuple[float, Outcome]]:
+    """Return the outcome of the search under --cap; with --front, under each cap of the front."""
+    from ppsim.search.orders.optimize import find_front
+
+    try:
+        if request.front:
+            return find_front(problems, known, shares_of(problems), run, limit)
+        cap = request.search.cap or float("inf")
+        most = max(cap) if isinstance(cap, Sequence) else cap
+        return [(most, run(ALONE, problems, known, (), limit))]
+    except TimeOver as error:
+        raise PpsimError(
+            "no schedule was timed before --time-limit ended", "a longer one, or a smaller size"
+        ) from error
 
 
 def _search(
@@ -227,11 +233,10 @@ def _search(
     seeds: Sequence[Schedule],
     time_limit: float,
 ) -> Outcome:
-    """Take a search's outcome from the results, or search the placements that are feasible and keep
-    it.
+    """Return the outcome of a search, from the results file or of a new search.
 
-    Of a single search Ctrl-C keeps the best, and the next run starts from it. A cap of a front is
-    searched again, so that the front is the same as without Ctrl-C.
+    The outcome of a single search is added even after Ctrl-C, and the next run starts from it. An
+    interrupted cap of a front is searched again, so that the front is the same as without Ctrl-C.
     """
     from ppsim.search.orders.stored_rows import outcome_of, row_of
 
@@ -240,7 +245,7 @@ def _search(
         return kept
     from ppsim.search.orders.optimize import optimize as search
 
-    ready = workers()
+    open_now = workers()
     begin = time.monotonic()
     with progress(not request.face.as_json and not request.face.quiet) as bar:
         bar(None, "looking for better orders")
@@ -250,17 +255,17 @@ def _search(
             share = min(1.0, (time.monotonic() - begin) / max(time_limit, 1e-3))
             bar(share, f"best {format_number(value)}, bound {format_number(bound)}")
 
-        pairs = [(p, k) for p, k in zip(problems, known, strict=True) if p.is_feasible]
+        feasible = [(p, k) for p, k in zip(problems, known, strict=True) if p.is_feasible]
         found = search(
-            [p for p, _ in pairs],
-            [k for _, k in pairs],
+            [problem for problem, _ in feasible],
+            [solutions for _, solutions in feasible],
             seeds=[*seeds, kept.solution.schedule] if kept else seeds,
             seed=request.seed,
             time_limit=time_limit,
             report=report,
-            workers=ready,
+            workers=open_now,
         )
-    # a large schedule takes long to write down
+    # only with a file, because a large schedule takes long to encode
     if results.path and (key == ALONE or not found.interrupted):
         results.add(key, row_of(found))
     return found
@@ -271,10 +276,10 @@ class Optimized(Answer[OptimizeRequest]):
     """The best schedule found, and its proof or bound.
 
     Attributes:
-        rows: the cap, as ``--cap`` counts, with the outcome of its search; several of a front, caps
-            rising.
-        known: the schedules of the list, of all placements.
-        inputs: how to make the answer again.
+        rows: the cap in the unit of ``--cap`` with the outcome of its search; for a front several,
+            by rising cap.
+        known: the schedules of the list, for all placements.
+        inputs: the command, version and settings that repeat the answer.
     """
 
     rows: tuple[tuple[float, Outcome], ...]
@@ -283,7 +288,7 @@ class Optimized(Answer[OptimizeRequest]):
 
     @property
     def outcome(self) -> Outcome:
-        """The best schedule's, of a front that of the largest cap."""
+        """The outcome of the search; for a front, that of the largest cap."""
         return self.rows[-1][1]
 
     @property
@@ -303,7 +308,7 @@ class Optimized(Answer[OptimizeRequest]):
 
     @property
     def status(self) -> str:
-        """``optimal`` where the bound is attained, else ``feasible``."""
+        """``optimal`` if the best schedule attains the bound, else ``feasible``."""
         return self.outcome.status
 
     @property
@@ -313,7 +318,7 @@ class Optimized(Answer[OptimizeRequest]):
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The best schedule with its times."""
+        """The timeline of the best schedule."""
         from ppsim.engine.simple.longest_path import simulate
 
         return self.outcome.solution.timeline or simulate(self.schedule, self.outcome.problem.costs)
@@ -321,23 +326,16 @@ class Optimized(Answer[OptimizeRequest]):
     @property
     def table(self) -> list[dict[str, Any]]:
         """A row of numbers for each cap."""
-        return [
-            {
-                "cap": cap,
-                **{
-                    name: value
-                    for name, value in _numbers(found).items()
-                    if name not in ("cap", "known")
-                },
-            }
-            for cap, found in self.rows
-        ]
+        rows = []
+        for cap, outcome in self.rows:
+            numbers = _numbers(outcome)
+            del numbers["cap"], numbers["known"]
+            rows.append({"cap": cap, **numbers})
+        return rows
 
     @property
     def verdict(self) -> str:
-        """The best schedule's time, how far it is proved, and which schedule of the list it
-        beats.
-        """
+        """The time of the best schedule, its proof, and the best schedule of the list."""
         return outcome_verdict(self.outcome)
 
     def json_object(self) -> dict[str, Any]:
@@ -349,9 +347,7 @@ class Optimized(Answer[OptimizeRequest]):
         yield outcome_line(self.outcome)
 
     def blocks(self) -> Iterator[Block]:
-        """The chart and the numbers, how far they are proved, and which schedule of the list is
-        beaten.
-        """
+        """The chart and the numbers, their proof, and the comparison with the list."""
         from ppsim.engine.simple.metrics import measure
 
         metrics = measure(self.timeline)
@@ -367,12 +363,12 @@ class Optimized(Answer[OptimizeRequest]):
         yield from map(Line, sentences(self.outcome))
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
-        """The best schedule."""
+        """The timeline of the best schedule."""
         return [("optimized", self.timeline)]
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Return the writer of each -o: the schedule, and memory of devices where a format has room
-        for that.
+        """Return the writer of each -o: the schedule, and the memory of devices if a format shows
+        it.
         """
         return document_writers(
             [self.timeline],
@@ -384,24 +380,23 @@ class Optimized(Answer[OptimizeRequest]):
         )
 
     def _complete(self, document: Document, suffix: str) -> Document:
+        """Add the memory of devices to a document, and to a page the data for editing."""
         from ppsim.show.files.document import abilities_of
 
+        prices = [self.outcome.problem.costs] * len(document.timelines)
         if suffix == ".html":
-            document = make_editable(
-                document, [self.outcome.problem.costs] * len(document.timelines), self.typed_options
-            )
+            document = make_editable(document, prices, self.typed_options)
         if document.style == "paper" or not abilities_of(suffix).memory:
             return document
-        prices = [self.outcome.problem.costs] * len(document.timelines)
         return add_memory(document, prices, self.request.costs, asked=False)
 
 
 class Front(Optimized):
-    """The best schedule under each cap: time against memory."""
+    """The best schedule under each cap: the Pareto front of time and memory."""
 
     @property
     def verdict(self) -> str:
-        """The times under the least and the largest cap, and how many are proved."""
+        """The times under the least and the largest cap, and the number of proved ones."""
         return front_verdict(self.rows)
 
     def json_object(self) -> dict[str, Any]:
@@ -421,29 +416,33 @@ class Front(Optimized):
         from ppsim.analysis.tradeoff import Point
 
         problem = self.outcome.problem
-        # Each placement's stages are other shares of the model, layers are the same.
-        share = (lambda chunks: chunks) if problem.layers is None else (lambda chunks: 1)
-        points = [
-            Point(
-                f"cap {cap:g}", f.value, f.solution.most_held / share(f.problem.placement.n_chunks)
-            )
-            for cap, f in self.rows
-        ]
-        for each in (entry.solution for entry in self.known):
-            value = each.score(problem.objective)[0]
-            points.append(Point(each.origin, value, each.most_held / share(each.schedule.n_chunks)))
-        whose = "a device's 1/P share" if problem.layers is None else "one layer"
-        axis, memory = (
-            f"{problem.objective} ({problem.costs.unit})",
-            f"peak activations (of {whose})",
-        )
+        counts_layers = problem.layers is not None
+
+        def memory_of(solution: Solution, chunks: int) -> float:
+            # stages of different placements are different shares of the model, layers are not
+            return solution.most_held if counts_layers else solution.most_held / chunks
+
+        points = []
+        for cap, outcome in self.rows:
+            memory = memory_of(outcome.solution, outcome.problem.placement.n_chunks)
+            points.append(Point(f"cap {cap:g}", outcome.value, memory))
+        for solution in (entry.solution for entry in self.known):
+            value = solution.score(problem.objective)[0]
+            memory = memory_of(solution, solution.schedule.n_chunks)
+            points.append(Point(solution.origin, value, memory))
+        unit = "one layer" if counts_layers else "a device's 1/P share"
         return tradeoff_writers(
-            points, axis, self.inputs, output, memory=memory, verdict=self.verdict
+            points,
+            f"{problem.objective} ({problem.costs.unit})",
+            self.inputs,
+            output,
+            memory=f"peak activations (of {unit})",
+            verdict=self.verdict,
         )
 
 
 def _numbers(found: Outcome) -> dict[str, Any]:
-    """The numbers of an outcome."""
+    """Return the numbers of an outcome for JSON."""
     problem, solution = found.problem, found.solution
     best = found.best_known
     return {

@@ -19,7 +19,7 @@ Rows = Sequence[tuple[float, "Outcome"]]
 
 
 def outcome_line(found: Outcome) -> Line:
-    """The numbers of the best schedule on one line."""
+    """Return the numbers of the best schedule on one line."""
     problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
     return Line(
         f"optimized {problem.n_devices}x{problem.microbatches}  span "
@@ -30,31 +30,28 @@ def outcome_line(found: Outcome) -> Line:
 
 
 def outcome_verdict(found: Outcome) -> str:
-    """Return the best schedule's time, how far it is proved, and how it compares with the list, in
-    one sentence.
-    """
+    """Return a sentence on the best schedule: its time, its proof, and the best one of the list."""
     problem, unit = found.problem, found.problem.costs.unit
     time = f"the best order has a {problem.objective} of {format_number(found.value)} {unit}"
     microbatches = count_text(problem.microbatches, "microbatch")
     size = f"{count_text(problem.n_devices, 'device')} with {microbatches}"
-    proof = (
-        "optimal, proved"
-        if found.status == "optimal"
-        else f"{format_share(found.gap)} above the bound at most"
-    )
+    proof = "optimal, proved"
+    if found.status != "optimal":
+        proof = f"{format_share(found.gap)} above the bound at most"
     best = found.best_known
     if best is None:
-        told = "no schedule of the list fits"
+        comparison = "no schedule of the list fits"
     else:
         value = best.score(problem.objective)[0]
-        better = 1 - found.value / value if value else 0.0
-        told = f"{format_share(better)} less than" if better > 1e-9 else "as long as"
-        told += f" {best.origin} ({format_number(value)} {unit}), the best of the list that fits"
-    return f"{time} on {size}: {proof}; {told}"
+        saving = 1 - found.value / value if value else 0.0
+        relation = f"{format_share(saving)} less than" if saving > 1e-9 else "as long as"
+        known = f"{best.origin} ({format_number(value)} {unit})"
+        comparison = f"{relation} {known}, the best of the list that fits"
+    return f"{time} on {size}: {proof}; {comparison}"
 
 
 def front_verdict(rows: Rows) -> str:
-    """Return the times under the least and the largest cap in one sentence."""
+    """Return a sentence on the times under the least and the largest cap, and their proofs."""
     problem, (least, first), (most, last) = rows[0][1].problem, rows[0], rows[-1]
     unit = problem.costs.unit
     proved = sum(found.status == "optimal" for _, found in rows)
@@ -68,14 +65,11 @@ def front_verdict(rows: Rows) -> str:
 
 
 def proof_lines(found: Outcome) -> Iterator[Line]:
-    """The span, its bound, and the memory of devices."""
+    """Yield lines on the span, the bound, and the memory of devices."""
     problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
-    optimal = found.status == "optimal"
-    proof = (
-        ": optimal, proved"
-        if optimal
-        else f"; this one is {format_share(found.gap)} from it at most"
-    )
+    proof = ": optimal, proved"
+    if found.status != "optimal":
+        proof = f"; this one is {format_share(found.gap)} above it at most"
     shorter = f"no schedule has a shorter {problem.objective}"
     rows = [
         (
@@ -91,33 +85,25 @@ def proof_lines(found: Outcome) -> Iterator[Line]:
 
 
 def _per_unit(problem: Problem) -> int:
-    """Return how many activations of the problem one unit of ``--cap`` stands for."""
+    """Return the number of activations of the problem in one unit of ``--cap``."""
     return 1 if problem.layers else problem.placement.n_chunks
 
 
 def _most_held(found: Outcome) -> str:
-    """The most that a device holds, and where stages are smaller than a 1/P share the same in
-    shares.
-    """
+    """Return the peak activations of a device as text, also in 1/P shares if stages are smaller."""
     most, per_unit = found.solution.most_held, _per_unit(found.problem)
-    return format_number(most) + (
-        f" ({format_number(most / per_unit)} {OF_A_SHARE})" if per_unit > 1 else ""
-    )
+    text = format_number(most)
+    return f"{text} ({format_number(most / per_unit)} {OF_A_SHARE})" if per_unit > 1 else text
 
 
 def _held_note(found: Outcome) -> str:
-    """The activations of each device, and the cap in both units where they differ."""
-    held, problem, per_unit = (
-        found.solution.peak_activations,
-        found.problem,
-        _per_unit(found.problem),
-    )
-    many = len(held) > 16
-    each = (
-        f"{held.min():g} to {held.max():g}"
-        if many
-        else " ".join(format_number(float(h)) for h in held)
-    )
+    """Return the activations of each device and the cap, in both units if they differ, as text."""
+    held, problem = found.solution.peak_activations, found.problem
+    per_unit = _per_unit(problem)
+    if len(held) > 16:
+        by_device = f"{held.min():g} to {held.max():g}"
+    else:
+        by_device = " ".join(format_number(float(amount)) for amount in held)
     caps = dict.fromkeys(map(float, problem.caps))
     cap = "no cap"
     if problem.cap is not None:
@@ -125,31 +111,27 @@ def _held_note(found: Outcome) -> str:
         if per_unit > 1 and len(caps) == 1:
             cap += f", which is {format_number(next(iter(caps)) / per_unit)} {OF_A_SHARE}"
     share = "" if problem.after_i == 1 else f", {problem.after_i:g} of one between I and W"
-    return f"activations of one {problem.holder} at most ({each}), {cap}{share}"
+    return f"activations of one {problem.holder} at most ({by_device}), {cap}{share}"
 
 
 def sentences(found: Outcome) -> list[str]:
-    """Yield sentences: the comparison with the schedules of the list, its origin, and the obstacle
-    to a proof.
+    """Return sentences on the best schedule of the list, the origin of the found one, and the
+    obstacle to a proof.
     """
     best, objective, lines = found.best_known, found.problem.objective, list[str]()
     if best is None:
         lines.append("no schedule of the list with this placement fits")
     else:
         value = best.score(objective)[0]
-        told = (
-            f"{best.origin}, the best of the list that fits, has a {objective} of "
-            f"{format_number(value)}"
-        )
-        better = 1 - found.value / value if value else 0.0
+        saving = 1 - found.value / value if value else 0.0
+        relation = f"this is {format_share(saving)} less" if saving > 1e-9 else "this is the same"
         lines.append(
-            f"{told}: this is {format_share(better)} less"
-            if better > 1e-9
-            else f"{told}: no more, no less"
+            f"{best.origin}, the best of the list that fits, has a {objective} of "
+            f"{format_number(value)}: {relation}"
         )
     lines.append(f"found by: {found.solution.origin}")
     if found.problem.costs.pair is not None:
-        lines.extend(_pairs(found))
+        lines.extend(_pair_sentences(found))
     if found.interrupted:
         lines.append("interrupted: the best so far is kept")
     elif found.status != "optimal" and not found.solver:
@@ -157,23 +139,21 @@ def sentences(found: Outcome) -> list[str]:
     return lines
 
 
-def _pairs(found: Outcome) -> list[str]:
-    """Return a sentence on the use of the time of pairs: by schedules of the list."""
-    objective = found.problem.objective
-    paired = [
-        f"{s.origin} {format_number(s.score(objective)[0])}{'' if k.fits else ' (does not fit)'}"
-        for k, s in ((k, k.solution) for k in found.known)
-        if len(s.schedule.second_of_pairs)
-    ]
-    return (
-        [f"with pairs of F and B: {', '.join(paired)}; the search itself writes no pairs"]
-        if paired
-        else []
-    )
+def _pair_sentences(found: Outcome) -> list[str]:
+    """Return a sentence on the schedules of the list that run pairs; nothing if none does."""
+    paired = []
+    for entry in found.known:
+        solution = entry.solution
+        if len(solution.schedule.second_of_pairs):
+            value = format_number(solution.score(found.problem.objective)[0])
+            paired.append(f"{solution.origin} {value}{'' if entry.fits else ' (does not fit)'}")
+    if not paired:
+        return []
+    return [f"with pairs of F and B: {', '.join(paired)}; the search itself makes no pairs"]
 
 
 def front_line(rows: Rows) -> Line:
-    """The best time under each cap on one line."""
+    """Return the best time under each cap on one line."""
     problem = rows[0][1].problem
     each = "  ".join(f"{cap:g} {format_number(found.value)}" for cap, found in rows)
     proved = sum(found.status == "optimal" for _, found in rows)
@@ -185,7 +165,7 @@ def front_line(rows: Rows) -> Line:
 
 
 def front_lines(rows: Rows) -> Iterator[Block]:
-    """The best schedule under each cap, a row each."""
+    """Yield a table with a row for each cap and its best schedule."""
     unit = rows[0][1].problem.costs.unit
     table = [
         {
@@ -205,8 +185,8 @@ def front_lines(rows: Rows) -> Iterator[Block]:
     yield Table(
         list(table[0]), cells, 110, ("found by", "held"), ("placement", "status", "found by")
     )
-    whose = "of one layer" if rows[0][1].problem.layers else OF_A_SHARE
+    unit_of_cap = "of one layer" if rows[0][1].problem.layers else OF_A_SHARE
     yield Line(
-        f"cap and held count activations {whose}; the bound is of the objective, and no schedule "
-        f"beats it"
+        f"cap and held count activations {unit_of_cap}; no schedule has a shorter objective than "
+        f"the bound"
     )

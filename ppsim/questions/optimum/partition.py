@@ -1,4 +1,4 @@
-"""The best split of a model's layers over the stages of a schedule."""
+"""Find the best split of a model's layers over the stages."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ if TYPE_CHECKING:
     from ppsim.search.splits.splits import SplitProblem
     from ppsim.workload.layout.layout import Layout
 
-LEAST_S = 0.5  # seconds that a search has whatever came before it
-# seconds that a split takes for each op to be timed and shown; those after the limit
+LEAST_S = 0.5  # seconds that a search always has
+# Seconds for each op to time and show a split, and the seconds that it may end after the limit.
 OP_S, LATE_S = 1e-6, 2.0
-MOST_ROWS, MOST_NAMED = 64, 8
-# options that ppsim run has not
+MOST_ROWS, MOST_NAMED = 64, 8  # devices in the table, and in the sentence below it
+# options that ppsim run lacks
 SEARCH_ONLY = {"num_layers", "mtp", "least", "model", "cap", "time_limit"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionRequest(Request):
-    """Find the split of layers over stages with the least makespan, over all contiguous splits.
+    """Find the contiguous split of layers over stages with the least makespan.
 
-    The embedding is on the first stage, the head on the last. A split is "optimal" where no other
-    is faster, else "feasible", with the least makespan that others may have.
+    The embedding is on the first stage, the head on the last. A split is "optimal" if no other is
+    faster; else it is "feasible", and a lower bound on the makespan of all splits is printed.
 
     \b
       ppsim partition 1f1b --devices 4 --mb 16 --num-layers 30 --t-embedding 0.2 --t-head 2.5
@@ -78,8 +78,7 @@ class PartitionRequest(Request):
         Need(
             ("offload",),
             never,
-            "{options} copies by rule what a schedule has, and a search for a split does not weigh "
-            "copies",
+            "{options} adds copies to a finished schedule, and the search does not consider copies",
             "ppsim run SCHEDULE --offload ...",
         ),
     )
@@ -89,7 +88,7 @@ class PartitionRequest(Request):
     num_layers: int | None = common(
         "--num-layers",
         type=click.IntRange(min=1),
-        help="Transformer layers, where --t-layer is one time.",
+        help="Number of transformer layers, if --t-layer is one time.",
     )
     mtp: int = option(
         "--mtp-num-layers",
@@ -103,24 +102,22 @@ class PartitionRequest(Request):
         type=click.IntRange(min=0),
         default=0,
         show_default=False,
-        help="Fewest layers of a stage (0: a stage may hold the embedding, the head or nothing "
-        "alone).",
+        help="Least layers of a stage (0: a stage may have only the embedding, only the head, or "
+        "nothing).",
     )
     model: str | None = model_option("Bytes for --cap")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
     cap: str | None = common(
         "--cap",
         metavar="SIZE",
-        help="The most a device may hold: a number counts activations of one layer; with a unit, "
-        "such as 80GiB, "
-        "bytes of --model or --profile.",
+        help="Memory cap of a device: a number of activations of one layer, or a size such as "
+        "80GiB, which needs --model or --profile.",
     )
     serve: str | None = common(
         "--serve",
         type=click.Choice(["tokens", "period"]),
-        help="Split for a pipeline that serves --model (decode, forward-only): room for most "
-        "tokens of keys and values "
-        "in --cap, or the shortest period; of equal ones by the other.",
+        help="Split for a pipeline that serves --model (decode, forward-only): for the most tokens "
+        "of keys and values in --cap, or for the shortest period; ties are decided by the other.",
     )
     served: ServedOptions = group(ServedOptions, "Serving of --model")
     time_limit: float = common(
@@ -132,29 +129,29 @@ class PartitionRequest(Request):
     face: FaceOptions = group(FaceOptions, "Output")
 
     def check(self) -> None:
-        """Refuse costs of Python's own, which belong to whole stages."""
+        """Raise InputError for costs of a Python function, which are times of whole stages."""
         if self.costs.costs:
             raise InputError(
-                "costs of stages do not say what their layers take", "t_layer, t_embedding, t_head"
+                "costs are times of whole stages, and a split needs times of layers",
+                "t_layer, t_embedding, t_head",
             )
 
 
 def partition(schedule: str, **options: Any) -> Any:
-    """Find the split of layers over stages with the least makespan; ``options`` as of ``ppsim
-    partition``, by name.
+    """Find the split of layers over stages with the least makespan.
 
-    Returns a :class:`Partitioned`, with ``serve`` a
-    :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
+    ``options`` are the options of ``ppsim partition`` by name. Returns a :class:`Partitioned`, with
+    ``serve`` a :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
 
     Raises:
-        InputError: an option or a shape that is refused, or an unclear number of layers.
+        InputError: an option or a shape is refused, or the number of layers is not clear.
         PpsimError: no split was found that fits the cap, or none was timed before the time ended.
     """
     return answer(ask(PartitionRequest, {"names": schedule} | options))
 
 
 def answer(request: PartitionRequest) -> Partitioned | ServedSplit:
-    """Search for the best split of the request."""
+    """Search for the best split; with --serve, for a pipeline that serves."""
     if request.serve:
         return answer_served(request, request.serve)
     asked = _read(request)
@@ -168,7 +165,7 @@ def answer(request: PartitionRequest) -> Partitioned | ServedSplit:
 
 
 def answer_served(request: PartitionRequest, by: str) -> ServedSplit:
-    """Find the split for a pipeline that serves, by its tokens or its period."""
+    """Find the best split for a pipeline that serves, by its tokens or its period (``by``)."""
     asked = ask_served(
         spec_of(request.schedule),
         request.shape,
@@ -185,27 +182,31 @@ def answer_served(request: PartitionRequest, by: str) -> ServedSplit:
 
 
 def _read(request: PartitionRequest) -> Asked:
-    """Count the layers to split (InputError: no option says how many, or two disagree)."""
+    """Return the question of a split, with the number of layers.
+
+    Raises:
+        InputError: no option states the number of layers, or two options disagree.
+    """
     from ppsim.search.splits.splits import MOST_LAYERS
 
-    spec, costs, said = request.schedule.spec, request.costs, dict[str, int]()
+    spec, costs, counts = request.schedule.spec, request.costs, dict[str, int]()
     if isinstance(costs.t_layer, Sequence):
-        said["--t-layer"] = len(costs.t_layer)
+        counts["--t-layer"] = len(costs.t_layer)
     if request.num_layers is not None:
-        said["--num-layers"] = request.num_layers
+        counts["--num-layers"] = request.num_layers
     trained = None
     if request.model:
         trained = TrainedModel(request.model, request.training)
-        said["--model"] = trained.model.layers
-    if not said:
+        counts["--model"] = trained.model.layers
+    if not counts:
         raise InputError(
             "the number of layers is missing",
             "give --num-layers, or --t-layer with a time for each",
         )
-    if len(set(said.values())) > 1:
-        counts = ", ".join(f"{name} says {n}" for name, n in said.items())
-        raise InputError(f"the number of layers is not clear: {counts}", "the same number in each")
-    layers = next(iter(said.values()))
+    if len(set(counts.values())) > 1:
+        stated = ", ".join(f"{name} says {n}" for name, n in counts.items())
+        raise InputError(f"the number of layers is not clear: {stated}", "the same number in each")
+    layers = next(iter(counts.values()))
     if layers > MOST_LAYERS:
         raise InputError(
             f"{layers:,} layers are more than any model has", f"{MOST_LAYERS:,} at most"
@@ -216,8 +217,9 @@ def _read(request: PartitionRequest) -> Asked:
 
 
 def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
-    """Search, with the queues planned for each split where a family's order depends on the
-    costs.
+    """Search for the best split, and time it and the even one.
+
+    If costs decide the order of a family's ops, its queues are planned for each split.
     """
     from ppsim.engine.simple.longest_path import simulate
     from ppsim.schedules import family_of
@@ -225,44 +227,28 @@ def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
     begin, limit, family = time.monotonic(), request.time_limit, family_of(asked.spec)
     planned = bool(family and family.uses_costs)
     with interrupt_at(begin + limit):
-        schedule = build_schedule(
-            asked.spec, asked.shape, CostOptions(recompute=asked.costs.recompute)
-        )
-        if (takes := OP_S * len(schedule)) > limit + LATE_S:
-            size = f"{len(schedule):,} ops"
-            what = (
-                f"one split of {size} takes about {takes:,.0f} s, more than --time-limit "
-                f"{limit:g} allows"
-            )
-            raise PpsimError(what, f"--time-limit {math.ceil(takes - LATE_S)}, or a smaller size")
-        if schedule.partial_recompute:
-            raise InputError(
-                "partition knows no recompute of a part of a stage",
-                "--recompute full, first:N or window:N",
-            )
-        if asked.layers < asked.least_layers * schedule.n_stages:
-            raise InputError(
-                f"{asked.layers} layers are too few for {schedule.n_stages} stages with "
-                f"{asked.least_layers} or more each",
-                f"--min-layers {asked.layers // schedule.n_stages}, or fewer stages",
-            )
+        recompute = CostOptions(recompute=asked.costs.recompute)
+        schedule = build_schedule(asked.spec, asked.shape, recompute)
+        _check_schedule(schedule, asked, limit)
         even, problem = asked.even_layout(schedule), asked.make_problem(schedule)
-    left = max(LEAST_S, begin + limit - time.monotonic())
+
+    def seconds_left() -> float:
+        return max(LEAST_S, begin + limit - time.monotonic())
+
     with progress(not request.face.as_json and not request.face.quiet) as bar:
         bar(None, "splitting layers")
 
         def report(makespan: float, bound: float, timed: int) -> None:
-            said = f"best {format_number(makespan)}, bound {format_number(bound)}, {timed} timed"
-            bar(min((time.monotonic() - begin) / limit, 1.0), said)
+            text = f"best {format_number(makespan)}, bound {format_number(bound)}, {timed} timed"
+            bar(min((time.monotonic() - begin) / limit, 1.0), text)
 
-        found = (search_planned if planned else search_split)(asked, problem, even, left, report)
+        search = search_planned if planned else search_split
+        found = search(asked, problem, even, seconds_left(), report)
     if found is None:
         late = " in the time given" if time.monotonic() - begin >= limit else ""
         raise PpsimError(
             f"no split found fits --cap {asked.cap}{late}",
-            least_cap(
-                asked, problem, max(LEAST_S, begin + limit - time.monotonic()), planned=planned
-            ),
+            least_cap(asked, problem, seconds_left(), planned=planned),
         )
     layout = asked.make_layout(schedule, list(found.best[0]))
     final, first = (asked.plan(layout), asked.plan(even)) if planned else (schedule, schedule)
@@ -273,18 +259,38 @@ def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
     return Partitioned(request, asked, found, layout, timeline, problem, of_even.makespan, fits)
 
 
+def _check_schedule(schedule: Schedule, asked: Asked, limit: float) -> None:
+    """Raise an error for a schedule that takes too long, or that cannot be split."""
+    if (seconds := OP_S * len(schedule)) > limit + LATE_S:
+        raise PpsimError(
+            f"one split of {len(schedule):,} ops takes about {seconds:,.0f} s, more than "
+            f"--time-limit {limit:g} allows",
+            f"--time-limit {math.ceil(seconds - LATE_S)}, or a smaller size",
+        )
+    if schedule.partial_recompute:
+        raise InputError(
+            "partition cannot recompute a part of a stage", "--recompute full, first:N or window:N"
+        )
+    if asked.layers < asked.least_layers * schedule.n_stages:
+        raise InputError(
+            f"{asked.layers} layers are too few for {schedule.n_stages} stages with "
+            f"{asked.least_layers} or more each",
+            f"--min-layers {asked.layers // schedule.n_stages}, or fewer stages",
+        )
+
+
 @dataclass(frozen=True)
 class Partitioned(Answer[PartitionRequest]):
-    """The best split found, timed as ``ppsim run --layout`` times it.
+    """The best split found, with the times of ``ppsim run --layout``.
 
     Attributes:
-        asked: the request of the split.
+        asked: the question of the split.
         partition: the split, the next best ones, and the proof or bound.
         layout: the split as a layout.
-        timeline: the schedule with the times that the split gives.
+        timeline: the timeline with the split.
         problem: the layers and the schedule.
         even_makespan: the makespan of the most even split.
-        even_fits: whether devices hold that one under the cap.
+        even_fits: True if that split fits the cap.
     """
 
     asked: Asked
@@ -297,7 +303,7 @@ class Partitioned(Answer[PartitionRequest]):
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule, planned for the split where its order depends on the costs."""
+        """The schedule; planned for the split if its order depends on the costs."""
         return self.timeline.schedule
 
     @property
@@ -312,17 +318,17 @@ class Partitioned(Answer[PartitionRequest]):
 
     @property
     def status(self) -> str:
-        """``optimal`` where no split is faster, else ``feasible``."""
+        """``optimal`` if no split is faster, else ``feasible``."""
         return self.partition.status
 
     @property
     def bound(self) -> float:
-        """A makespan that no split beats."""
+        """A lower bound on the makespan of all splits."""
         return self.makespan if self.status == "optimal" else self.partition.bound
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The command, the version and the settings that give this answer."""
+        """The command, version and settings that repeat the answer."""
         costs = replace(self.request.costs, layout=str(self.layout))
         return inputs_of(self.typed_options, build_costs(self.schedule, costs))
 
@@ -333,7 +339,7 @@ class Partitioned(Answer[PartitionRequest]):
 
     @cached_property
     def _busy(self) -> list[float]:
-        """Time that each device computes."""
+        """The time that each device computes."""
         from ppsim.engine.simple.metrics import measure
 
         return [float(busy) for busy in measure(self.timeline).busy]
@@ -341,15 +347,12 @@ class Partitioned(Answer[PartitionRequest]):
     @property
     def verdict(self) -> str:
         """The split, its time against the even split's, and the proof or bound."""
-        split, time = (
-            ",".join(map(str, self.split)),
-            f"{format_number(self.makespan)} {self.timeline.unit}",
+        split = ",".join(map(str, self.split))
+        time = f"{format_number(self.makespan)} {self.timeline.unit}, {self._against_even()}"
+        return (
+            f"{self.schedule.name} with {split} layers per stage takes {time}; {self.status}: "
+            f"{self._proof()}"
         )
-        told = (
-            f"{self.schedule.name} with {split} layers per stage takes {time}, "
-            f"{self._against_even()}"
-        )
-        return f"{told}; {self.status}: {self._proof()}"
 
     def json_object(self) -> dict[str, Any]:
         """Return the object of schema ``ppsim.partition/1``."""
@@ -401,8 +404,8 @@ class Partitioned(Answer[PartitionRequest]):
         yield name_line("split     ", (",".join(map(str, self.split)), "name"), " layers per stage")
         span = f"{format_number(self.makespan)} {self.timeline.unit}"
         yield name_line("makespan  ", (span, "name"), f", {self._against_even()}")
-        proved = (self.status, "good" if self.status == "optimal" else "")
-        yield name_line("status    ", proved, f": {self._proof()} ({found.simulated:,} simulated)")
+        status = (self.status, "good" if self.status == "optimal" else "")
+        yield name_line("status    ", status, f": {self._proof()} ({found.simulated:,} simulated)")
         if (
             self.status != "optimal"
             and self.problem.n_splits > MOST_LISTED
@@ -413,7 +416,7 @@ class Partitioned(Answer[PartitionRequest]):
         if self.asked.model and layer_times and not (layer_times.embedding or layer_times.head):
             yield name_line(
                 "times     ",
-                "the embedding and the head take none: --t-embedding and --t-head give them one",
+                "the embedding and the head take no time: set --t-embedding and --t-head",
             )
         yield from self._devices()
         if found.runner_ups:
@@ -423,40 +426,35 @@ class Partitioned(Answer[PartitionRequest]):
                 yield f"  {time:>10}  {','.join(map(str, split))}"
         yield ""
         yield name_line("flags     ", flags_of(layout))
-        yield name_line("run it    ", (self._line_again(), "try"))
+        yield name_line("run it    ", (self._run_line(), "try"))
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
-        """The schedule with the times that the split gives."""
+        """The timeline with the split."""
         return [(title_of(self.schedule), self.timeline)]
 
     def _proof(self) -> str:
-        """The sentence on how the split compares with all others."""
-        none, n = (
-            "none that fits" if math.isfinite(self.problem.cap) else "none",
-            self.problem.n_splits,
-        )
+        """The sentence that proves the split, or the bound on all splits."""
+        none = "none that fits" if math.isfinite(self.problem.cap) else "none"
+        count = self.problem.n_splits
         if self.status == "optimal":
-            return f"{none} of the {n:,} splits is faster" if n > 1 else "the only split"
-        gap = format_share(self.makespan / self.bound - 1) if self.bound else ""
-        return (
-            f"{none} is faster than {format_number(self.bound)}, gap {gap}"
-            if gap
-            else "without a bound"
-        )
+            return f"{none} of the {count:,} splits is faster" if count > 1 else "the only split"
+        if not self.bound:
+            return "without a bound"
+        gap = format_share(self.makespan / self.bound - 1)
+        return f"{none} is faster than {format_number(self.bound)}, gap {gap}"
 
     def _against_even(self) -> str:
-        """The makespan against the even split's, which a cap may rule out."""
+        """The comparison of the makespan with the even split's, as a clause."""
         span, even = self.makespan, format_number(self.even_makespan)
         if span >= self.even_makespan * (1 - 1e-9) and self.even_fits:
             return "as the even split"
         gain = format_share(abs(1 - span / self.even_makespan)) if self.even_makespan else "0%"
         word = "less" if span < self.even_makespan else "more"
-        return f"{gain} {word} than the even split's {even}" + (
-            "" if self.even_fits else ", which does not fit"
-        )
+        fits = "" if self.even_fits else ", which does not fit"
+        return f"{gain} {word} than the even split's {even}{fits}"
 
     def _devices(self) -> Iterator[Block]:
-        """A table of each device's layers, memory and compute time, and the device that decides."""
+        """A table of each device's layers, memory and compute time, and the busiest devices."""
         from ppsim.workload.layout.text import format_content
 
         schedule, span, busy = self.schedule, self.makespan, self._busy
@@ -481,24 +479,16 @@ class Partitioned(Answer[PartitionRequest]):
         if schedule.n_devices > MOST_ROWS:
             yield f"... {schedule.n_devices - MOST_ROWS} more devices"
         most = max(busy)
-        those = [device for device, own in enumerate(busy) if own >= most * (1 - 1e-9)]
-        if len(those) == len(busy) > 1:
-            who = "all devices compute alike"
-        elif len(those) > MOST_NAMED:
-            who = f"{len(those)} devices have most to compute"
-        elif len(those) > 1:
-            who = f"devices {', '.join(map(str, those[:-1]))} and {those[-1]} have most to compute"
-        else:
-            who = f"device {those[0]} has most to compute"
         yield name_line(
             "\nwhy       ",
-            f"{who}, {format_number(most)} of {format_number(span)} {self.timeline.unit}; the "
-            f"other {format_number(span - most)} are filling, draining and waiting",
+            f"{_busiest_text(busy)}, {format_number(most)} of {format_number(span)} "
+            f"{self.timeline.unit}; the other {format_number(span - most)} are filling, draining "
+            f"and waiting",
         )
 
-    def _line_again(self) -> str:
-        """Write the command that runs the split, or with a model ``ppsim memory``; other options as
-        typed.
+    def _run_line(self) -> str:
+        """The command that runs the split, or with a model computes its memory; other options are
+        as typed.
         """
         model = self.request.model
         dropped = SEARCH_ONLY - {"model", "cap"} if model else SEARCH_ONLY
@@ -507,3 +497,17 @@ class Partitioned(Answer[PartitionRequest]):
             TypedOptions("memory" if model else "run", flatten(self.request), kept)
         )
         return f"{command} --layout {shlex.quote(str(self.layout))}"
+
+
+def _busiest_text(busy: Sequence[float]) -> str:
+    """Return a clause that names the devices with the most compute time."""
+    most = max(busy)
+    devices = [device for device, time in enumerate(busy) if time >= most * (1 - 1e-9)]
+    if len(devices) == len(busy) > 1:
+        return "all devices compute alike"
+    if len(devices) > MOST_NAMED:
+        return f"{len(devices)} devices have most to compute"
+    if len(devices) > 1:
+        names = f"{', '.join(map(str, devices[:-1]))} and {devices[-1]}"
+        return f"devices {names} have most to compute"
+    return f"device {devices[0]} has most to compute"

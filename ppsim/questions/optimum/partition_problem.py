@@ -1,4 +1,4 @@
-"""The problem of ``ppsim partition``: costs and memory of a layout."""
+"""The problem of ``ppsim partition``: the costs and the memory of a split."""
 
 from __future__ import annotations
 
@@ -31,15 +31,13 @@ if TYPE_CHECKING:
     from ppsim.workload.layout.costs import LayerTimes
     from ppsim.workload.layout.layout import Layout
 
-# ops of all splits that a hint is searched among, and its seconds
+# limits of a search for a hint: ops of all splits together, and seconds
 MOST_HINTED, HINT_SECONDS = 200_000_000, 5.0
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The request of a split: the schedule's spelling and shape, costs, layers, and the memory of
-    devices.
-    """
+    """The question of a split: the schedule's spelling and shape, costs, layers, and memory cap."""
 
     spec: str
     shape: ShapeOptions
@@ -49,42 +47,40 @@ class Asked:
     least_layers: int
     model: TrainedModel | None
     cap: str | None
-    plans: dict[str, Schedule] = field(default_factory=dict)  # by layout
+    plans: dict[str, Schedule] = field(default_factory=dict)  # schedules planned so far, by layout
 
     def make_layout(self, schedule: Schedule, layers: list[int]) -> Layout:
-        """Make the layout of a split."""
+        """Return the layout of a split, given as the layers of each stage."""
         from ppsim.workload.layout.layout import build_layout
 
-        devices = (
-            schedule.n_devices if schedule.n_stages % schedule.n_devices == 0 else schedule.n_stages
-        )
+        divides = schedule.n_stages % schedule.n_devices == 0
+        devices = schedule.n_devices if divides else schedule.n_stages
         return build_layout(layers, devices, self.mtp)
 
     def even_layout(self, schedule: Schedule) -> Layout:
-        """Split layers as evenly as their number allows, more on earlier stages."""
+        """Return the most even split, with more layers on earlier stages."""
         each, more = divmod(self.layers, schedule.n_stages)
-        return self.make_layout(
-            schedule, [each + (stage < more) for stage in range(schedule.n_stages)]
-        )
+        layers = [each + (stage < more) for stage in range(schedule.n_stages)]
+        return self.make_layout(schedule, layers)
 
     def plan(self, layout: Layout) -> Schedule:
-        """Build the schedule of a family that plans with the costs, for a layout's."""
+        """Return the schedule of a family whose order depends on costs, planned for a layout."""
         text = str(layout)
         if text not in self.plans:
-            self.plans[text] = build_schedule(
-                self.spec, self.shape, replace(self.costs, layout=text)
-            )
+            costs = replace(self.costs, layout=text)
+            self.plans[text] = build_schedule(self.spec, self.shape, costs)
         return self.plans[text]
 
     def price(self, schedule: Schedule, layout: Layout) -> Costs:
-        """Make the costs of a layout, with the time that the model's recomputation takes."""
+        """Return the costs of a layout, with the time of the model's recompute."""
         check_used([schedule], self.costs)
         prices = build_costs(schedule, replace(self.costs, layout=str(layout)))
         return self.model.add_recompute(prices) if self.model else prices
 
     def hold(self, schedule: Schedule, layout: Layout, timeline: Timeline | None = None) -> Curve:
-        """Compute the memory of devices with a layout: bytes, or activations of layers; of a
-        profile bytes where capped.
+        """Return the memory of devices with a layout: bytes, or activations of layers.
+
+        A profile gives bytes only if there is a cap.
         """
         from ppsim.engine.memory.usage import curves
         from ppsim.engine.simple.longest_path import simulate
@@ -98,6 +94,7 @@ class Asked:
         return ask_costs(self.costs, model=self.model).holds_bytes
 
     def _memory(self, schedule: Schedule, layout: Layout) -> MemoryModel:
+        """Return the memory model of the stages of a layout."""
         if not self.model and (self.cap is None or not self.holds_bytes):
             from ppsim.engine.memory.usage import layer_model
 
@@ -106,8 +103,8 @@ class Asked:
         return build_memory(schedule, build_costs(schedule, costs), costs, self.model)[0]
 
     def make_problem(self, schedule: Schedule) -> SplitProblem:
-        """Make the problem: costs that grow with the layers of a stage, and the least that stages
-        hold where capped.
+        """Return the problem of the search: costs as a line over the layers of a stage, and with a
+        cap the memory of stages.
         """
         from ppsim.search.splits.splits import SplitProblem
 
@@ -132,7 +129,7 @@ class Asked:
         unit = BYTES if self.holds_bytes else LAYER_ACTIVATIONS
         cap = read_cap(self.cap).caps_in_unit(schedule, unit)
         assert isinstance(cap, int)
-        # What an op holds that takes no time does not count (ppsim.engine.memory.usage.curves).
+        # activations of ops that take no time do not count (ppsim.engine.memory.usage.curves)
         instant = np.zeros((schedule.n_stages, self.layers + 1), np.bool_)
         instant[:, 0] = base.time[Kind.F] == 0
         instant[(base.time[Kind.F] == 0) & (rate.time[Kind.F] * weights.min() == 0)] = True
@@ -141,15 +138,16 @@ class Asked:
         return replace(problem, cap=cap, sizes=self._list_sizes(schedule, instant))
 
     def layer_times(self, schedule: Schedule) -> LayerTimes | None:
-        """Return the times of layers that those of stages are made from; None where the costs give
-        those of stages.
+        """Return the times of layers from which times of stages follow; None if the costs give
+        times of stages.
         """
         layout = str(self.make_layout(schedule, [0] * schedule.n_stages))
         return ask_costs(replace(self.costs, layout=layout)).source.layer_times()
 
     def _list_sizes(self, schedule: Schedule, instant: NDArray[np.bool_]) -> Sizes:
-        """List the memory of each stage with each number of layers, from layouts that have them
-        all.
+        """Return the memory of each stage with each number of layers.
+
+        It is read from the memory models of layouts that have all pairs of a stage and a number.
         """
         from ppsim.search.splits.splits import Sizes
 
@@ -162,11 +160,11 @@ class Asked:
                 if S == 1:
                     split = [N]
                 model = self._memory(schedule, self.make_layout(schedule, split))
-                always = sum(model.static.values(), np.zeros(S, np.int64))
-                own, held = np.arange(S), np.array(split)
-                sizes.weights[own, held] = always
-                sizes.until_i[own, held] = model.activations
-                sizes.until_w[own, held] = model.kept + model.stash
+                stages, counts = np.arange(S), np.array(split)
+                static = sum(model.static.values(), np.zeros(S, np.int64))
+                sizes.weights[stages, counts] = static
+                sizes.until_i[stages, counts] = model.activations
+                sizes.until_w[stages, counts] = model.kept + model.stash
         sizes.until_i[instant] = sizes.until_w[instant] = 0
         return sizes
 
@@ -174,7 +172,7 @@ class Asked:
 def search_split(
     asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report
 ) -> Partition | None:
-    """Search the best split for the queues of the problem."""
+    """Search for the best split with the queues of the problem; None if none fits."""
     from ppsim.search.splits.partition import partition
 
     def fits(split: Split) -> bool:
@@ -187,7 +185,7 @@ def search_split(
 def search_planned(
     asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report
 ) -> Partition | None:
-    """Search for the best split where each split has different queues."""
+    """Search for the best split with queues planned for each split; None if none fits."""
     from ppsim.engine.simple.longest_path import simulate
     from ppsim.search.splits.partition import partition
     from ppsim.search.splits.partition_planned import partition_planned
@@ -197,7 +195,7 @@ def search_planned(
         of_even = asked.make_problem(asked.plan(even))
     if one_plan := partition(of_even, time_limit=limit / 10):
         starts.append(one_plan.best[0])
-    if first_signal():  # which has ended that search, and so ends this one
+    if first_signal():  # a signal that ended that search ends this one too
         limit = 0.0
 
     def time_split(split: Split) -> float:
@@ -216,21 +214,20 @@ def search_planned(
 
 
 def searches_soon(spec: str, schedule: Schedule, layers: int) -> bool:
-    """Return whether all splits of a schedule are searched within a hint: few enough, and its order
-    keeps to no costs.
+    """Return True if all splits of a schedule can be searched for a hint: they are few enough, and
+    its order does not depend on costs.
     """
     from ppsim.schedules import family_of
 
     family, S = family_of(spec), schedule.n_stages
-    return (
-        not (family and family.uses_costs)
-        and math.comb(layers + S - 1, S - 1) * len(schedule) <= MOST_HINTED
-    )
+    if family and family.uses_costs:
+        return False
+    return math.comb(layers + S - 1, S - 1) * len(schedule) <= MOST_HINTED
 
 
 def find_fitting_layout(asked: Asked, schedule: Schedule) -> str | None:
-    """Find the fastest layout that fits the cap; None where there is none, or it is not proved
-    soon.
+    """Return the fastest layout that fits the cap, as text; None if none fits, or none is proved
+    within some seconds.
     """
     problem, even = asked.make_problem(schedule), asked.even_layout(schedule)
     found = search_split(asked, problem, even, HINT_SECONDS, lambda best, bound, timed: None)
@@ -240,10 +237,10 @@ def find_fitting_layout(asked: Asked, schedule: Schedule) -> str | None:
 
 
 def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: bool) -> str:
-    """Find the least cap that a split fits, as the option to give.
+    """Return the least cap that a split fits, as the option to give.
 
-    Where the splits are too many to list, or the time is up before all that may need less are
-    tried, there is none.
+    It is not known, and the text is another, if there are too many splits to list, or if the time
+    is up before all splits that may need less are tried.
     """
     from ppsim.search.splits.partition import MOST_LISTED
 

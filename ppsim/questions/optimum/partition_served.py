@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.workload.layout.layout import Layout
 
-MOST_RANGES = 20_000_000  # of layers on stages that are compared
+MOST_RANGES = 20_000_000  # ranges of layers on stages that a search compares
 
 
 @dataclass(frozen=True)
@@ -42,39 +42,38 @@ class OneSplit:
     """A split with its layout, its period and its memory."""
 
     layout: Layout
-    period: float  # of a round
-    held: ServedMemory | None  # None without a model and a cap
+    period: float
+    held: ServedMemory | None  # None without a model or a cap
 
     def to_json(self) -> dict[str, Any]:
-        """The numbers of ``--json``."""
-        tokens = (
-            {"tokens": self.held.deciding.tokens, "blocks": self.held.deciding.blocks}
-            if self.held
-            else {}
-        )
-        return {"split": self.layout.layers, "period": self.period, **tokens}
+        """Return the numbers of the split."""
+        numbers: dict[str, Any] = {"split": self.layout.layers, "period": self.period}
+        if self.held:
+            deciding = self.held.deciding
+            numbers |= {"tokens": deciding.tokens, "blocks": deciding.blocks}
+        return numbers
 
 
 @dataclass(frozen=True)
 class ServedQuestion:
-    """The request of a split for serving."""
+    """The question of a split for serving."""
 
     schedule: Schedule
     costs: CostOptions
     model: TrainedModel | None
     options: ServedOptions
-    caps: tuple[int, ...] | None  # bytes of each device; None where no memory limits
+    caps: tuple[int, ...] | None  # the bytes of each device; None without a cap
     layers: int
-    least_layers: int  # layers of a stage
+    least_layers: int  # of a stage
     objective: str  # tokens or period
 
     @property
     def devices(self) -> int:
-        """P, with a stage each."""
+        """The number of devices, each with one stage."""
         return self.schedule.n_devices
 
     def measure(self, layers: Sequence[int]) -> OneSplit:
-        """Measure the layout, the period and the memory of a split."""
+        """Return a split, given as the layers of each stage, with its period and its memory."""
         from ppsim.workload.layout.layout import build_layout
 
         layout = build_layout(list(layers), self.devices, 0)
@@ -95,11 +94,13 @@ def ask_served(
     least: int,
     by: str,
 ) -> ServedQuestion:
-    """Read the request (InputError: an option without meaning, or one that is missing)."""
+    """Return the question of a split for serving.
+
+    Raises:
+        InputError: an option is missing, or has no effect.
+    """
     if by == "tokens" and trained is None:
-        raise InputError(
-            "--serve tokens needs the model that is served", "add --model NAME, or --serve period"
-        )
+        raise InputError("--serve tokens needs a model", "add --model NAME, or --serve period")
     schedule = schedule_that_serves(spec, shape)
     P = schedule.n_devices
     if schedule.n_stages != P:
@@ -109,7 +110,7 @@ def ask_served(
     check_used([schedule], costs)
     layers = _count_layers(costs, trained, num_layers)
     if P * (layers + 1) ** 2 > MOST_RANGES:
-        raise InputError(f"{layers:,} layers on {P:,} stages are more than are compared", "fewer")
+        raise InputError(f"{layers:,} layers on {P:,} stages are too many to compare", "fewer")
     caps = caps_of(cap, P) if trained and (cap is not None or by == "tokens") else None
     return ServedQuestion(schedule, costs, trained, options, caps, layers, least, by)
 
@@ -120,9 +121,8 @@ def split_served(asked: ServedQuestion) -> tuple[OneSplit, OneSplit]:
 
     split = split_for(_tokens_of_ranges(asked), _times_of_ranges(asked), asked.objective)
     if split is None:
-        what = f"no split of {asked.layers} layers over {asked.devices} devices fits"
         raise PpsimError(
-            what,
+            f"no split of {asked.layers} layers over {asked.devices} devices fits",
             "a larger --cap, fewer --weight-bits, fewer --min-layers, more devices, or a higher "
             "--tp",
         )
@@ -132,25 +132,26 @@ def split_served(asked: ServedQuestion) -> tuple[OneSplit, OneSplit]:
 
 
 def _count_layers(costs: CostOptions, trained: TrainedModel | None, num_layers: int | None) -> int:
-    """Count the layers to split (InputError: nothing says how many, or two disagree)."""
+    """Return the number of layers (InputError: no option states it, or two options disagree)."""
     times = costs.t_layer
-    said = {
+    counts = {
         "--num-layers": num_layers,
         "--t-layer": None if times is None or isinstance(times, int | float) else len(times),
         "--model": trained.model.layers if trained else None,
     }
-    known = {name: count for name, count in said.items() if count is not None}
+    known = {name: count for name, count in counts.items() if count is not None}
     if not known:
         raise InputError("the number of layers is missing", "--model NAME, or --num-layers")
     if len(set(known.values())) > 1:
-        counts = ", ".join(f"{name} says {count}" for name, count in known.items())
-        raise InputError(f"the number of layers is not clear: {counts}", "the same number in each")
+        stated = ", ".join(f"{name} says {count}" for name, count in known.items())
+        raise InputError(f"the number of layers is not clear: {stated}", "the same number in each")
     return next(iter(known.values()))
 
 
 def _times_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
-    """Return the time of layers a to b on each stage, shape (P, N + 1, N + 1); infinity for no
-    range.
+    """Return the time of layers a to b on each stage, shape (P, N + 1, N + 1).
+
+    Infinity for ranges with fewer layers than a stage must have.
     """
     import numpy as np
 
@@ -168,8 +169,9 @@ def _times_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
 
 
 def _tokens_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
-    """Return the tokens that fit with layers a to b on each stage; minus infinity if not one block
-    does.
+    """Return the tokens that fit with layers a to b on each stage, shape (P, N + 1, N + 1).
+
+    Minus infinity if not even one block fits.
     """
     import numpy as np
 
@@ -183,10 +185,10 @@ def _tokens_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
     weights, states = (
         np.concatenate([[0.0], np.cumsum(part)]) for part in (held.weights, held.states)
     )
-    own = np.repeat((weights[None, :] - weights[:, None])[None], P, axis=0)
-    own[0] += held.embedding
-    own[-1] += held.head
-    room = np.array(asked.caps, np.float64)[:, None, None] - np.ceil(own)
+    weights_of_range = np.repeat((weights[None, :] - weights[:, None])[None], P, axis=0)
+    weights_of_range[0] += held.embedding
+    weights_of_range[-1] += held.head
+    room = np.array(asked.caps, np.float64)[:, None, None] - np.ceil(weights_of_range)
     tokens = tokens_in(room, np.maximum(states[None, :] - states[:, None], 0.0)[None], served)
     return np.where((room < 0) | (tokens < served.block), -np.inf, tokens)
 
@@ -204,8 +206,8 @@ class ServedSplit(Answer[Any]):
 
     Attributes:
         schedule: the pipeline.
-        best: the split found.
-        even: the most even split, more layers on earlier stages.
+        best: the best split.
+        even: the most even split, with more layers on earlier stages.
     """
 
     schedule: Schedule
@@ -277,22 +279,20 @@ class ServedSplit(Answer[Any]):
             yield ""
             yield from self.best.held.blocks()
         yield ""
-        yield name_line("run it    ", (self._line_again(), "try"))
+        yield name_line("run it    ", (self._run_line(), "try"))
 
     def _against_even(self) -> str:
-        """Compare the period with the even split's."""
+        """The comparison of the period with the even split's, as a clause."""
         best, even = self.best.period, self.even.period
         if abs(best - even) <= 1e-9 * even:
             return ", as the even split's"
-        more = (
-            f"{format_share(abs(1 - best / even))} {'less' if best < even else 'more'}"
-            if even
-            else "more"
-        )
-        return f", {more} than the even split's {format_number(even)}"
+        relation = "less" if best < even else "more"
+        if even:
+            relation = f"{format_share(abs(1 - best / even))} {relation}"
+        return f", {relation} than the even split's {format_number(even)}"
 
-    def _line_again(self) -> str:
-        """Write the command that runs the split."""
+    def _run_line(self) -> str:
+        """The command that runs the split."""
         from ppsim.ask.given import TypedOptions
         from ppsim.ask.options import flatten
 
@@ -308,9 +308,8 @@ class ServedSplit(Answer[Any]):
             "block",
         }
         dropped |= {"tp", "ep", "sequence"}
-        kept = [each for each in self.typed_options.typed if each.name not in dropped]
+        kept = [option for option in self.typed_options.typed if option.name not in dropped]
         command = command_line(TypedOptions("run", flatten(self.request), kept))
-        batches = (
-            "" if self.typed_options.has("microbatches") else f" --mb {self.schedule.n_devices}"
-        )
-        return f"{command}{batches} --layout {shlex.quote(str(self.layout))}"
+        if not self.typed_options.has("microbatches"):
+            command += f" --mb {self.schedule.n_devices}"
+        return f"{command} --layout {shlex.quote(str(self.layout))}"

@@ -1,5 +1,5 @@
-"""From options to problems for ``optimize``: one for each placement, with the schedules of the list
-to start from.
+"""The problems of ``optimize``, one for each placement, and the schedules of the list to start
+from.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ppsim.search.problem import Objective, Problem
 
 PLACEMENTS = ("linear", "v", "loop")
-# Seconds that a schedule takes for each op to be made and timed, to be drawn too, and for each
-# device; those after the limit that it may take.
+# Seconds to make and time a schedule for each op, to draw it too, and for each device; seconds that
+# it may end after the limit.
 TIMED_S, OP_S, DEVICE_S, LATE_S = 1.5e-7, 2e-7, 1.5e-5, 2.0
 
 
@@ -47,15 +47,14 @@ class SearchOptions:
         "--placement",
         type=click.Choice([*PLACEMENTS, "auto"]),
         default="linear",
-        help="Which device holds which stage; auto tries all.",
+        help="The placement of stages on devices; auto tries all.",
     )
     cap: Value | None = common(
         "--cap",
         type=Activations(),
         metavar="NUMBER[,NUMBER...]",
-        help="The most a device may hold: a number counts activations of a device's 1/P share of "
-        "the model, with "
-        "--layout of one layer; a list has one for each device.",
+        help="Memory cap of a device: a number of activations of a device's 1/P share of the "
+        "model, or of one layer with --layout; a list has one number for each device.",
     )
     after_i: float = option(
         "--after-i",
@@ -67,14 +66,16 @@ class SearchOptions:
         "--objective",
         type=click.Choice(["span", "makespan"]),
         default="span",
-        help="What is to be least: the longest time from a device's first start to its last end, "
-        "or the makespan.",
+        help="The time to minimize: the span, which is the longest time from a device's first "
+        "start to its last end, or the makespan.",
     )
 
 
 def make_problems(search: SearchOptions, costs: CostOptions) -> list[Problem]:
-    """Make the problem of each placement asked for (InputError: no size, or numbers or costs that
-    fit none of them).
+    """Return the problem of each placement to search.
+
+    Raises:
+        InputError: there is no size, or no placement allows the sizes or costs.
     """
     if search.devices is None or search.microbatches is None:
         raise InputError("the size is missing", "--devices P --mb M")
@@ -93,6 +94,7 @@ def make_problems(search: SearchOptions, costs: CostOptions) -> list[Problem]:
 
 
 def _problem(name: str, search: SearchOptions, costs: CostOptions) -> Problem:
+    """Return the problem of one placement."""
     from ppsim.core.schedule import Schedule, place
     from ppsim.schedules import Shape, check_size
     from ppsim.search.problem import Problem
@@ -101,8 +103,7 @@ def _problem(name: str, search: SearchOptions, costs: CostOptions) -> Problem:
     chunks = _chunks(name, search, costs)
     check_size(Shape(P, chunks, M))
     placement = place(name, P, P * chunks)
-    nothing = [np.empty(0, np.int64)] * P
-    empty = Schedule.from_queues("optimized", placement, M, nothing)
+    empty = Schedule.from_queues("optimized", placement, M, [np.empty(0, np.int64)] * P)
     priced, layers = build_costs(empty, costs), layers_of_stages(empty, costs)
     if cap is not None and not layers:
         cap = (np.asarray(cap) * chunks).tolist()
@@ -110,14 +111,12 @@ def _problem(name: str, search: SearchOptions, costs: CostOptions) -> Problem:
     return Problem(placement, M, priced, cap, search.after_i, search.objective, layers)
 
 
-def _text(cap: Value) -> str:
+def _cap_text(cap: Value) -> str:
     return ",".join(f"{each:g}" for each in np.atleast_1d(np.asarray(cap)))
 
 
 def layers_of_stages(schedule: Schedule, costs: CostOptions) -> tuple[int, ...] | None:
-    """Return the layers of each stage as memory counts them, transformer and MTP layers; None
-    without a layout.
-    """
+    """Return the number of transformer and MTP layers of each stage; None without a layout."""
     layout = ask_costs(costs).layout_of(schedule)
     if layout is None:
         return None
@@ -125,35 +124,37 @@ def layers_of_stages(schedule: Schedule, costs: CostOptions) -> tuple[int, ...] 
 
 
 def _chunks(name: str, search: SearchOptions, costs: CostOptions) -> int:
-    """Stages per device: as given, as the layout has them, or the placement's (InputError: it has
-    another number).
+    """Return the stages per device: as given, of the layout, or the placement's default.
+
+    Raises:
+        InputError: the layout or the placement has another number.
     """
     P, chunks, auto = search.devices or 1, search.chunks, search.placement == "auto"
     asked = ask_costs(costs)
     if stages := asked.n_stages():
         if stages % P or chunks not in (None, stages // P):
-            each = chunks or (
-                1 if name == "linear" and not auto else max(1 if auto else 2, round(stages / P))
-            )
+            nearest = max(1 if auto else 2, round(stages / P))
+            if name == "linear" and not auto:
+                nearest = 1
             what = (
                 f"the {asked.stage_option} has {stages} stages, which do not fit {P} devices x "
                 f"{chunks or 'any'} chunks"
             )
-            raise InputError(what, asked.stages_hint(P, P * each))
+            raise InputError(what, asked.stages_hint(P, P * (chunks or nearest)))
         chunks = stages // P
     if chunks is None:
         chunks = 1 if name == "linear" else 2
     if (chunks == 1) != (name == "linear"):
         have = "one stage" if name == "linear" else "at least two stages"
         raise InputError(
-            f"placement {name} has {have} per device, and {chunks} is asked for",
+            f"placement {name} has {have} per device, not {chunks}",
             "--placement v or loop" if name == "linear" else "--placement linear",
         )
     return chunks
 
 
 def _at_full_speed(costs: Costs, placement: Placement) -> Costs:
-    """The costs with each device's speed in the times of its stages."""
+    """Return costs whose times of stages include the speed of their device."""
     if costs.speed is None:
         return costs
     speed = costs.speed[placement.devices[0]]
@@ -162,55 +163,46 @@ def _at_full_speed(costs: Costs, placement: Placement) -> Costs:
 
 
 def check_feasible(problems: list[Problem], search: SearchOptions) -> None:
-    """Refuse a cap below the least memory of any schedule (PpsimError: on every placement; with the
-    least cap that works).
-    """
-    if all(not problem.is_feasible for problem in problems):
-        least = number_at_least(
-            min(
-                float(p.least_caps.max()) / share
-                for p, share in zip(problems, shares_of(problems), strict=True)
-            )
-        )
-        assert search.cap is not None
-        stages = int(problems[0].least_caps.max())
-        why = (
-            "one microbatch goes forward through all stages before its first backward"
-            if stages > 1
-            else "it runs F"
-        )
-        counted = "activations of one layer" if problems[0].layers else f"activations {OF_A_SHARE}"
-        raise PpsimError(
-            f"no schedule fits --cap {_text(search.cap)}: {why}, so a device holds {least} "
-            f"{counted} at least",
-            f"--cap {least}, the least that works",
-        )
+    """Raise PpsimError, with the least cap that works, if no schedule fits the cap."""
+    if any(problem.is_feasible for problem in problems):
+        return
+    shares = zip(problems, shares_of(problems), strict=True)
+    least = number_at_least(min(float(p.least_caps.max()) / share for p, share in shares))
+    assert search.cap is not None
+    reason = "it runs F"
+    if int(problems[0].least_caps.max()) > 1:
+        reason = "one microbatch goes forward through all stages before its first backward"
+    unit = "activations of one layer" if problems[0].layers else f"activations {OF_A_SHARE}"
+    raise PpsimError(
+        f"no schedule fits --cap {_cap_text(search.cap)}: {reason}, so a device holds {least} "
+        f"{unit} at least",
+        f"--cap {least}, the least that works",
+    )
 
 
 def check_time_for(problems: list[Problem], time_limit: float) -> None:
-    """Refuse a size for whose first schedule the time is too short (PpsimError: with the time that
-    is enough).
-    """
-    least = min(problems, key=_shortest_seconds)
-    if (takes := _shortest_seconds(least)) > time_limit + LATE_S:
-        seconds = int(np.ceil(takes - LATE_S))
-        on = f" on {least.n_devices:,} devices" if DEVICE_S * least.n_devices > takes / 2 else ""
-        size = f"{2 * least.n_stages * least.microbatches:,} ops{on}"
+    """Raise PpsimError, with a time that is enough, if one schedule takes longer than the limit."""
+    least = min(problems, key=_least_seconds)
+    if (needed := _least_seconds(least)) > time_limit + LATE_S:
+        seconds = int(np.ceil(needed - LATE_S))
+        size = f"{2 * least.n_stages * least.microbatches:,} ops"
+        if DEVICE_S * least.n_devices > needed / 2:
+            size += f" on {least.n_devices:,} devices"
         what = (
-            f"one schedule of {size} takes about {takes:,.0f} s, more than --time-limit "
+            f"one schedule of {size} takes about {needed:,.0f} s, more than --time-limit "
             f"{time_limit:g} allows"
         )
         raise PpsimError(what, f"--time-limit {seconds}, or a smaller size")
 
 
-def _shortest_seconds(problem: Problem, op_s: float = OP_S) -> float:
-    """Seconds that the shortest schedule of a problem takes, with these for each op."""
+def _least_seconds(problem: Problem, op_s: float = OP_S) -> float:
+    """Return the seconds to make and time a schedule without W, at ``op_s`` for each op."""
     return op_s * 2 * problem.n_stages * problem.microbatches + DEVICE_S * problem.n_devices
 
 
 def shares_of(problems: list[Problem]) -> list[int]:
-    """Return how many activations of one stage one unit of ``--cap`` stands for on each placement;
-    1 for layers.
+    """Return the activations of one stage in one unit of ``--cap``, for each placement; 1 for
+    activations of layers.
     """
     return [1 if problem.layers else problem.placement.n_chunks for problem in problems]
 
@@ -218,19 +210,19 @@ def shares_of(problems: list[Problem]) -> list[int]:
 def find_known(
     problem: Problem, costs: CostOptions, until: float = np.inf, grace: float = 0.0
 ) -> list[NamedSolution]:
-    """Generate and time every schedule of the list with the problem's placement that takes its
-    shape.
+    """Return the schedules of the list that solve a problem, timed.
 
-    Rivals with full backwards come first, rivals that fill slots and rivals that search last. What
-    is not there by ``until`` on the monotonic clock is left out, and a large one above the cap;
-    stderr says so. The first may take ``grace`` seconds longer.
+    They have the problem's placement and shape. Families with full backwards come first, those that
+    fill slots later, and those that search last. Left out, with a note, are schedules that are not
+    timed by ``until`` (on the monotonic clock; the first may take ``grace`` seconds longer), and
+    large ones above the cap.
     """
     from ppsim.schedules import families
     from ppsim.search.orders.optimize import named_solution
     from ppsim.search.problem import LARGE, evaluate, is_held, solves
 
     found, late, above = list[Any](), list[str](), list[str]()
-    takes = _shortest_seconds(problem, TIMED_S)
+    seconds = _least_seconds(problem, TIMED_S)
     placement, M = problem.placement, problem.microbatches
     size = ShapeOptions(devices=problem.n_devices, chunks=placement.n_chunks, microbatches=M)
     for family in sorted(
@@ -241,11 +233,11 @@ def find_known(
         try:
             last = until if found or above else until + grace
             with end_by(last), interrupt_at(last):
-                check_time(takes)
+                check_time(seconds)
                 for shape in _shapes(size, problem, family.options):
                     try:
                         schedule = build_schedule(family.name, shape, costs, quiet=True)
-                    except PpsimError:  # this family does not take the shape
+                    except PpsimError:  # this family refuses the shape
                         continue
                     if not solves(problem, schedule):
                         continue
@@ -254,33 +246,34 @@ def find_known(
                         continue
                     found.append(named_solution(evaluate(problem, schedule, family.name), problem))
                     break
-            found = _times_of_best(found, problem)
+            found = _without_times(found, problem)
         except TimeOver:
             late.append(family.name)
     if above:
-        note(
-            f"left out of the list, as they hold more than --cap: {', '.join(dict.fromkeys(above))}"
-        )
+        names = ", ".join(dict.fromkeys(above))
+        note(f"left out of the list, because they hold more than --cap: {names}")
     if late:
-        note(f"left out of the list, as the time ended: {', '.join(late)}")
+        note(f"left out of the list, because the time ended: {', '.join(late)}")
     return found
 
 
-def _times_of_best(known: list[NamedSolution], problem: Problem) -> list[NamedSolution]:
-    """The same without the times of all but the one that is shown if nothing better is found."""
+def _without_times(known: list[NamedSolution], problem: Problem) -> list[NamedSolution]:
+    """Return the schedules without their timelines, which are large, except for the best one."""
     best = min(
         known,
-        key=lambda each: (not each.fits, each.solution.score(problem.objective)),
+        key=lambda entry: (not entry.fits, entry.solution.score(problem.objective)),
         default=None,
     )
     return [
-        k if k is best else replace(k, solution=replace(k.solution, timeline=None)) for k in known
+        entry if entry is best else replace(entry, solution=replace(entry.solution, timeline=None))
+        for entry in known
     ]
 
 
 def _shapes(size: ShapeOptions, problem: Problem, options: tuple[str, ...]) -> list[ShapeOptions]:
-    """The shape, first with the cap as the limit of a family that takes one, in activations of its
-    largest stage.
+    """Return the shape; for a family with a limit of activations, first with the cap as its limit.
+
+    The limit counts activations of the largest stage.
     """
     most = np.zeros(problem.n_devices)
     np.maximum.at(most, problem.device, problem.amounts)
@@ -292,7 +285,7 @@ def _shapes(size: ShapeOptions, problem: Problem, options: tuple[str, ...]) -> l
 def check_times(
     problems: list[Problem], known: list[list[NamedSolution]], costs: CostOptions
 ) -> None:
-    """Refuse times that neither the search nor a schedule of the list uses."""
+    """Raise InputError for a time that neither the search nor a schedule of the list uses."""
     from ppsim.core.ops import Kind, pack
     from ppsim.core.schedule import Schedule
 

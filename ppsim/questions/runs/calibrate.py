@@ -31,8 +31,8 @@ from ppsim.questions.runs.workload import (
 from ppsim.real.calibration.machine import device_for
 from ppsim.real.calibration.user_module import find_module
 
-LARGEST = {"cpu": 16 << 20, "cuda": 256 << 20}
-# Names of options of what is measured, and how.
+LARGEST = {"cpu": 16 << 20, "cuda": 256 << 20}  # bytes of the largest message by default
+# Options of a measurement, without effect on a profile of a real run.
 MEASURING = (
     *MODEL,
     "module",
@@ -65,7 +65,7 @@ class ProfileOutput:
 @explain_module
 @dataclass(frozen=True, kw_only=True)
 class CalibrateRequest(Request):
-    """Measure what a transformer stage and its messages cost on this machine.
+    """Measure the times of a transformer stage's ops and of messages on this machine.
 
     {module}
 
@@ -83,19 +83,19 @@ class CalibrateRequest(Request):
         Need(
             ("iteration",),
             lambda g: bool(g["from_trace"]),
-            "{options} chooses iterations of --from-trace, and there is none",
+            "{options} chooses iterations of a real run, and needs --from-trace",
             "leave it out",
         ),
         Need(
             ("module",),
             lambda g: bool(g["stages"] or g["from_trace"]),
-            "{options} is asked for each stage, and how many there are is missing",
+            "{options} needs the number of stages",
             "add --stages 4",
         ),
         Need(
             ("stages",),
             lambda g: bool(g["module"]),
-            "{options} is the number of stages of --module, and there is none",
+            "{options} is the number of stages of a module, and needs --module",
             "leave it out",
         ),
         Need(
@@ -124,27 +124,30 @@ class CalibrateRequest(Request):
         "--device",
         type=click.Choice(["auto", "cpu", "cuda"]),
         default="auto",
-        help="What computes; auto: a GPU where there is one.",
+        help="The device that computes; auto: a GPU if there is one.",
     )
     repeats: int = common(
         "--repeats", type=COUNT, default=10, help="Measured repetitions of every op."
     )
     warm_up: int = option(
-        "--warm-up", type=click.IntRange(min=0), default=2, help="Repetitions thrown away first."
+        "--warm-up",
+        type=click.IntRange(min=0),
+        default=2,
+        help="Repetitions before those, not counted.",
     )
     max_bytes: int | None = option(
         "--max-bytes",
         type=click.IntRange(min=1024, max=1 << 30),
-        help="Largest message; sizes go up from 1 KiB (to 16 MiB on a CPU, 256 MiB on a GPU).",
+        help="Largest message; the smallest is 1 KiB (default: 16 MiB on a CPU, 256 MiB on a GPU).",
     )
     sizes: list[int] | None = option(
-        "--sizes", metavar="BYTES", help="Sizes of messages instead: 1024,65536 or 1024:65536:x4."
+        "--sizes", metavar="BYTES", help="All sizes of messages: 1024,65536 or 1024:65536:x4."
     )
     real_time: bool = flag(
         "--real-time", help="Ask the system for real-time priority while messages travel."
     )
     note: str = option(
-        "--note", default="", help="A remark for the record, such as other load on the machine."
+        "--note", default="", help="A remark for the profile, e.g. on other load of the machine."
     )
     module: str | None = module_option()
     stages: int | None = common("--stages", type=COUNT, help="Stages of --module.")
@@ -153,7 +156,7 @@ class CalibrateRequest(Request):
         multiple=True,
         type=click.Path(),
         metavar="FILE...",
-        help="Make the profile from a real run instead: its folder, or files such as Kineto "
+        help="Derive the profile from a real run instead: a folder, or files such as Kineto "
         "traces, one per rank.",
     )
     more_traces: tuple[str, ...] = option(nargs=-1, type=click.Path(), metavar="")
@@ -166,7 +169,7 @@ class CalibrateRequest(Request):
         return (*self.from_trace, *self.more_traces)
 
     def check(self) -> None:
-        """Refuse files now that could not be written after a minute of measuring."""
+        """Raise InputError for -o files that could not be written after the measurement."""
         if self.more_traces and not self.from_trace:
             raise InputError(
                 f"unexpected argument '{self.more_traces[0]}'", "traces come after --from-trace"
@@ -180,37 +183,36 @@ class CalibrateRequest(Request):
 
 
 def calibrate(**options: Any) -> Calibration | None:
-    """Measure the times of a transformer stage and its messages on this machine, in ms;
-    ``save("profile.toml")`` writes them.
+    """Measure the times of a transformer stage's ops and of messages on this machine, in ms.
+
+    ``save("profile.toml")`` of the answer writes them.
 
     Args:
-        options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``,
+        options: the options of ``ppsim calibrate`` by name: ``hidden``, ``layers``, ``module``,
             ``from_trace``, ...
 
     Returns:
         The measurements; None in all processes of torchrun but the first.
 
     Raises:
-        InputError: an option that is refused.
-        MissingDependency: torch is not installed, or there is no GPU where one is asked for.
+        InputError: an option is refused.
+        MissingDependency: torch is not installed, or a GPU is asked for and there is none.
     """
     return answer(ask(CalibrateRequest, options))
 
 
 def answer(request: CalibrateRequest) -> Calibration | None:
-    """Measure, or read a real run's times."""
+    """Measure the costs, or derive them from a real run; None in later processes of torchrun."""
     command = command_line(TypedOptions.from_request(request))
     if request.traces:
         from ppsim.real.traces.profile import profile_from
 
-        found: Profile | None = profile_from(request.traces, command, request.iteration)
+        profile: Profile | None = profile_from(request.traces, command, request.iteration)
     else:
-        found = _measure(request, command)
-    return (
-        None
-        if found is None
-        else Calibration(request, found, next(iter(request.output.output), None))
-    )
+        profile = _measure(request, command)
+    if profile is None:
+        return None
+    return Calibration(request, profile, next(iter(request.output.output), None))
 
 
 class Calibration(ShownProfile):
@@ -222,6 +224,7 @@ class Calibration(ShownProfile):
 
 
 def _measure(request: CalibrateRequest, command: str) -> Profile | None:
+    """Measure the costs on this machine; None in all processes of torchrun but the first."""
     from ppsim.real.calibration.calibrate import CalibrationPlan, calibrate
     from ppsim.real.calibration.links import launched
     from ppsim.real.calibration.p2p import sizes_up_to
@@ -229,10 +232,9 @@ def _measure(request: CalibrateRequest, command: str) -> Profile | None:
 
     device = device_for(request.device)
     dtype = request.dtype or ("bfloat16" if device == "cuda" else "float32")
+    transformer = Workload(**asdict(request.model), dtype=dtype)
     plan = CalibrationPlan(
-        find_module(request.module)
-        if request.module
-        else Workload(**asdict(request.model), dtype=dtype),
+        find_module(request.module) if request.module else transformer,
         device,
         request.repeats,
         request.warm_up,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileRequest(Request):
-    """Print what a profile holds."""
+    """Print the times and the setting of a profile."""
 
     question: ClassVar[str] = "profile show"
     file: str = option(metavar="FILE", required=True, type=click.Path())
@@ -31,8 +31,8 @@ class ProfileRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileDiffRequest(Request):
-    """Print how two profiles differ: settings, and each time as a ratio with whether the spreads
-    overlap.
+    """Print the differences of two profiles: settings, and the ratio of each time, with a mark if
+    the spreads do not overlap.
     """
 
     question: ClassVar[str] = "profile diff"
@@ -61,8 +61,8 @@ class ShownProfile(Answer[Request]):
     """The costs of ops and messages in a profile.
 
     Attributes:
-        profile: the measured times and where they are from.
-        file: where they are kept; None for nowhere yet.
+        profile: the measured times and their setting.
+        file: the path of the profile; None if it is not written yet.
     """
 
     profile: Profile
@@ -72,30 +72,29 @@ class ShownProfile(Answer[Request]):
         """Return the object of schema ``ppsim.profile-summary/1``."""
         from ppsim.inputs.profile.text import summary
 
-        held = asdict(self.profile)
         return {
             "schema": "ppsim.profile-summary/1",
             "file": self.file,
-            **held,
+            **asdict(self.profile),
             "summary": summary(self.profile),
         }
 
     @property
     def verdict(self) -> str:
-        """The times of a stage and of its message, and how much dearer a split backward is."""
+        """The times of a stage and of its message, and the extra time of a split backward."""
         from ppsim.inputs.profile.text import sentence
 
         return sentence(self.profile)
 
     def bars(self) -> Bars:
-        """The middle 80% of each op's times, with a mark at the median."""
+        """The middle 80% of each op's times as bars, with a mark at the median."""
         from ppsim.inputs.profile.text import op_name
         from ppsim.show.drawing.card_bars import Bar, Bars
 
         ops = self.profile.op
         texts = format_column([op.median_ms for op in ops])
         return Bars(
-            "time of each op (ms): p10 to p90, with a mark at the median that is written",
+            "time of each op (ms): p10 to p90, and the median as a mark and a number",
             [
                 Bar(op_name(op), op.p90_ms, text, op.p10_ms, op.median_ms)
                 for op, text in zip(ops, texts, strict=True)
@@ -103,13 +102,13 @@ class ShownProfile(Answer[Request]):
         )
 
     def line(self) -> Iterator[Block]:
-        """The times of a stage."""
+        """The times of a stage on one line."""
         from ppsim.inputs.profile.text import result_line
 
         yield Line(result_line(self.profile))
 
     def blocks(self) -> Iterator[Block]:
-        """The setting, the table of ops, the sums of it, and a table of messages for each link."""
+        """The setting, the table of ops with its sums, and a table of messages for each link."""
         from ppsim.inputs.profile.text import fit_lines, heading, lines, message_rows, op_rows
 
         for line in heading(self.profile):
@@ -135,9 +134,9 @@ class ShownProfile(Answer[Request]):
 
 @dataclass(frozen=True)
 class ProfileDiff(Answer[ProfileDiffRequest]):
-    """The differences of two profiles."""
+    """The differences of two profiles: settings, times, and ops of one profile only."""
 
-    differences: Differences  # settings, times, and rows of one profile only
+    differences: Differences
 
     def json_object(self) -> dict[str, Any]:
         """Return the object of schema ``ppsim.profile-diff/1``."""
@@ -151,7 +150,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
 
     @property
     def verdict(self) -> str:
-        """The number of times that differ."""
+        """The number of times that agree."""
         from ppsim.inputs.profile.text import differing
 
         times = len(self.differences.times)
@@ -162,9 +161,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The settings that differ, the times that do, the largest change first, and how many do
-        not.
-        """
+        """The settings that differ, then the times that differ, the largest change first."""
         from ppsim.inputs.profile.text import differing
 
         found, changed = self.differences, differing(self.differences)

@@ -27,8 +27,10 @@ from ppsim.questions.runs.timers import Timers, refuse_options
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
     from ppsim.engine.simple.terms import Spread, Terms
     from ppsim.real.traces.run import RealRun
+    from ppsim.show.drawing.card_queues import Queues
     from ppsim.show.files.provenance import Origin
     from ppsim.workload.plans.rank_chart import RankLayout
 
@@ -37,19 +39,18 @@ SCHEMA = "ppsim.read/1"
 
 @dataclass(frozen=True, kw_only=True)
 class ReadRequest(Request):
-    """Show what a real run, or a schedule's file, is.
+    """Show the facts of a real run or of a schedule's file.
 
-    FILE is a folder, or the files of all devices: a table of ops (CSV, JSON lines, Parquet) under
-    the names that people use for its columns, Primus' pp_rank_N.json with config.json beside,
-    Kineto traces of torch's pipelines, a record that ppsim validate kept, a log with Megatron-LM's
-    timers, a flowchart of ranks (ppsim plan -o ranks.mmd), or a schedule. The schedule is read off
-    the order of ops, and named where it is a known one's. Medians are over all iterations but the
-    first one of a run.
+    FILE is a folder, or the files of all devices: a table of ops (CSV, JSON lines, Parquet) with
+    the usual names of its columns, Primus' pp_rank_N.json next to config.json, Kineto traces of
+    torch's pipelines, a record of ppsim validate, a log with Megatron-LM's timers, a flowchart of
+    ranks (ppsim plan -o ranks.mmd), or a schedule. The order of the ops gives the schedule, and its
+    name if it is a known one. Medians are over all iterations of a run but the first.
 
-    Files that ppsim writes (figures, pages, JSON, traces, Mermaid text, tables) name the command
-    that made them, which is printed for you to paste; -q prints it alone where a file has no ops.
-    torch's CSV of a schedule has no place for a command: write the JSON in the same command (-o
-    x.csv -o x.json).
+    Files that ppsim writes (figures, pages, JSON, traces, Mermaid text, tables) contain the command
+    that made them, which is printed for you to paste; -q prints it alone if the file has no ops.
+    torch's CSV of a schedule has no place for a command: write a JSON file too (-o x.csv -o
+    x.json).
 
     \b
       ppsim read run/
@@ -66,7 +67,7 @@ class ReadRequest(Request):
         "-s",
         type=ScheduleName(),
         default="",
-        help="Which run of a record of several.",
+        help="The run to show, of a record of several.",
     )
     iteration: str = iteration_option("all")
     unit: str | None = unit_option()
@@ -78,16 +79,16 @@ def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **opt
 
     Args:
         files: a folder, a file, or the files of all devices.
-        options: as ``ppsim read`` takes them, by name: ``schedule``, ``iteration``.
+        options: the options of ``ppsim read`` by name: ``schedule``, ``iteration``, ``unit``.
 
     Raises:
-        InputError: an option that is refused, or files that show no whole run and no schedule.
+        InputError: an option is refused, or the files contain neither a whole run nor a schedule.
     """
     return answer(ask(ReadRequest, {"files": files} | options))
 
 
 def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ranks:
-    """Read the files of the request."""
+    """Read the files of the request: ranks, timers, a schedule, a run, or a file of ppsim."""
     from ppsim.workload.plans.rank_chart import read_ranks, shows_ranks
 
     files = request.files
@@ -111,29 +112,28 @@ def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ran
             schedule = require_sound(draft).schedule()
             named = replace(schedule, name=recognise(schedule) or "custom")
             return Shape(request, named, origin.command if origin else "")
-        observed = (
-            read_named_run(files)
-            if draft
-            else read_named_run(files, request.schedule, request.unit or "")
-        )
+        if draft:
+            observed = read_named_run(files)
+        else:
+            observed = read_named_run(files, request.schedule, request.unit or "")
     except InputError as error:
-        found = _origin(files)
-        if found is None or TypedOptions.from_request(request).spellings(
-            ("schedule", "iteration", "unit")
-        ):
+        given = TypedOptions.from_request(request)
+        origin = _origin(files)
+        if origin is None or given.spellings(("schedule", "iteration", "unit")):
             if isinstance(error, UnknownFormat):
                 add_run_formats(error)
             raise
-        return Written(request, found)
-    kept = (
-        observed.drop_first() if request.iteration == "all" else observed.select(request.iteration)
-    )
+        return Written(request, origin)
+    if request.iteration == "all":
+        kept = observed.drop_first()
+    else:
+        kept = observed.select(request.iteration)
     return ObservedRun(request, observed, kept, origin.command if origin else "")
 
 
 def _origin(files: Sequence[str]) -> Origin | None:
-    """Return the provenance of a single file, None for a folder, several files or standard
-    input.
+    """Return the command that made a file, with its version; None for a folder, several files, and
+    standard input.
     """
     from ppsim.show.files.provenance import read_origin
 
@@ -142,22 +142,22 @@ def _origin(files: Sequence[str]) -> Origin | None:
 
 @dataclass(frozen=True)
 class Written(Answer[ReadRequest]):
-    """A file that ppsim wrote, and that holds no ops to show.
+    """A file that ppsim wrote, without ops.
 
     Attributes:
-        origin: the command that made it, and the version.
+        origin: the command and the version that made it.
     """
 
     origin: Origin
 
     @property
     def verdict(self) -> str:
-        """A sentence: the command that wrote the file, and that it holds no ops."""
+        """The version that wrote the file, in a sentence that it has no ops."""
         version = f" {self.origin.version}" if self.origin.version else ""
-        return f"{self.request.files[0]} was written by ppsim{version} and holds no ops to show"
+        return f"{self.request.files[0]} was written by ppsim{version} and has no ops to show"
 
     def json_object(self) -> dict[str, Any]:
-        """Return the object of schema ``ppsim.read/1`` for such a file."""
+        """Return the object of schema ``ppsim.read/1`` for a file without ops."""
         source, origin = self.request.files[0], self.origin
         return {
             "schema": SCHEMA,
@@ -168,11 +168,11 @@ class Written(Answer[ReadRequest]):
         }
 
     def line(self) -> Iterator[Block]:
-        """The command alone."""
+        """The command that made the file."""
         yield self.origin.command
 
     def blocks(self) -> Iterator[Block]:
-        """The command."""
+        """The command that made the file, with its name."""
         yield from _command_line(self.origin.command)
 
 
@@ -181,9 +181,9 @@ class ObservedRun(Answer[ReadRequest]):
     """A real run, or a schedule with times.
 
     Attributes:
-        run: all of its iterations.
-        kept: the iterations that the medians are over.
-        command: that made the file, a line for a shell; empty where the file lacks it.
+        run: the run with all its iterations.
+        kept: the run with the iterations that medians are over.
+        command: the command that made the file, as a line for a shell; empty if unknown.
     """
 
     run: RealRun
@@ -222,7 +222,7 @@ class ObservedRun(Answer[ReadRequest]):
             ],
             "counted": kept.iterations.tolist(),
             "makespan": float(np.median(kept.makespans)),
-            "stages": list(_stages(kept)),
+            "stages": list(_stage_objects(kept)),
             **_terms_object(terms),
             "memory": None if kept.memory is None else np.median(kept.memory, axis=0).tolist(),
             "clock_offsets": observed.offset.tolist(),
@@ -231,8 +231,14 @@ class ObservedRun(Answer[ReadRequest]):
             "command": self.command or None,
         }
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The iteration whose time is nearest to the median."""
+        kept = self.kept
+        number = f", iteration {kept.iterations[kept.middle()]}" * (len(self.run.iterations) > 1)
+        return [(f"{kept.schedule.name}{number}", kept.timeline(kept.middle()))]
+
     def _facts(self) -> Iterator[Block]:
-        """The format, the shape and the times of the run."""
+        """The format, the shape and the times of the run, as lines."""
         return (Line(line, 11) for line in _headline(self.run, self.kept))
 
     def blocks(self) -> Iterator[Block]:
@@ -251,8 +257,9 @@ class Shape(Answer[ReadRequest]):
     """A schedule without times.
 
     Attributes:
-        schedule: of the file, named as the family whose order it has, or ``custom``.
-        command: that made the file, a line for a shell; empty where the file lacks it.
+        schedule: the schedule of the file, with the name of the family that has its order, or
+            ``custom``.
+        command: the command that made the file, as a line for a shell; empty if unknown.
     """
 
     schedule: Schedule
@@ -260,9 +267,9 @@ class Shape(Answer[ReadRequest]):
 
     @property
     def verdict(self) -> str:
-        """The schedule in the file."""
+        """The name and the shape of the schedule in the file."""
         return (
-            f"{self.request.files[0]} holds {self.schedule.name} without times, "
+            f"{self.request.files[0]} contains {self.schedule.name} without times, "
             f"{shape_line(self.schedule)}"
         )
 
@@ -278,6 +285,13 @@ class Shape(Answer[ReadRequest]):
             "command": command,
         }
 
+    def queues(self) -> Queues:
+        """The queues of the file."""
+        from ppsim.show.drawing.card_queues import Queues
+
+        schedule = self.schedule
+        return Queues(schedule.offsets, schedule.kind, schedule.microbatch)
+
     def blocks(self) -> Iterator[Block]:
         """The facts of the file."""
         yield Line(f"file       {self.request.files[0]}: a schedule without times", 11)
@@ -287,17 +301,17 @@ class Shape(Answer[ReadRequest]):
 
 @dataclass(frozen=True)
 class Ranks(Answer[ReadRequest]):
-    """The places of ranks.
+    """A flowchart of ranks.
 
     Attributes:
-        layout: sizes of groups and the order of ranks.
+        layout: the sizes of groups and the order of ranks.
     """
 
     layout: RankLayout
 
     @property
     def verdict(self) -> str:
-        """Sizes and order."""
+        """The sizes of groups and the order of ranks."""
         return f"{self._sizes()}, in the order {self.layout.rank_order}"
 
     def json_object(self) -> dict[str, Any]:
@@ -307,9 +321,9 @@ class Ranks(Answer[ReadRequest]):
         return {"schema": SCHEMA, "source": self.request.files[0], "format": "ranks", **sizes}
 
     def blocks(self) -> Iterator[Block]:
-        """The facts of the schedule: sizes, order, and the commands that read it."""
+        """The sizes of groups, the order of ranks, and the commands that read the file."""
         found = self.layout
-        yield Line(f"file       {self.request.files[0]}: where ranks lie", 11)
+        yield Line(f"file       {self.request.files[0]}: placement of ranks", 11)
         yield Line(f"sizes      {self._sizes()}", 11)
         yield Line(
             f"order      {found.rank_order}, the nearest first; expert-parallel ranks "
@@ -328,9 +342,7 @@ class Ranks(Answer[ReadRequest]):
 
 
 def _command_line(command: str) -> Iterator[Block]:
-    """The command that made a file, in one piece so that it can be pasted; nothing where there is
-    none.
-    """
+    """Yield the command that made a file, unwrapped for pasting; nothing if it is unknown."""
     if command:
         yield f"command    {command}"
 
@@ -346,23 +358,24 @@ def _shape_object(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _stages(run: RealRun) -> Iterator[dict[str, Any]]:
-    """Median, 10th and 90th percentile of every stage's ops, by kind."""
+def _stage_objects(run: RealRun) -> Iterator[dict[str, Any]]:
+    """Yield the median, 10th and 90th percentile of each stage's ops, by kind."""
     from ppsim.core.ops import Kind
 
-    schedule, took = run.schedule, run.end - run.start
+    schedule, seconds = run.schedule, run.end - run.start
     for stage in range(schedule.n_stages):
-        here = schedule.stage == stage
+        of_stage = schedule.stage == stage
         kinds = {}
-        for kind in np.unique(schedule.kind[here]).tolist():
-            low, middle, high = np.quantile(
-                took[:, here & (schedule.kind == kind)], [0.1, 0.5, 0.9]
-            ).tolist()
+        for kind in np.unique(schedule.kind[of_stage]).tolist():
+            times = seconds[:, of_stage & (schedule.kind == kind)]
+            low, middle, high = np.quantile(times, [0.1, 0.5, 0.9]).tolist()
             kinds[Kind(kind).name] = {"median": middle, "p10": low, "p90": high}
-        yield {"stage": stage, "device": int(schedule.device[here][0]), "times": kinds}
+        yield {"stage": stage, "device": int(schedule.device[of_stage][0]), "times": kinds}
 
 
 def _terms_object(terms: Terms) -> dict[str, Any]:
+    """Return gaps between ops and latencies of messages, with their spreads."""
+
     def spread(found: Spread) -> dict[str, float]:
         return {"median": found.median, "p10": found.p10, "p90": found.p90, "n": found.n}
 
@@ -380,6 +393,7 @@ def _terms_object(terms: Terms) -> dict[str, Any]:
 
 
 def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
+    """Yield lines on the format, the schedule, the job, the iterations and notes of a run."""
     from ppsim.real.traces.read import title_of
 
     yield f"file       {observed.source}: {title_of(observed.format)}"
@@ -391,11 +405,10 @@ def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
             f"job        {len(job.replicas)} replicas; a step takes {step} {job.unit} (median) "
             f"with its collectives"
         )
-        yield f"           below is replica {observed.replica}; FILE:NUMBER shows another"
+        yield f"           replica {observed.replica} is shown below; FILE:NUMBER shows another"
     count = count_text(len(numbers), "iteration")
-    times = " to ".join(
-        dict.fromkeys(format_number(t) for t in (kept.makespans.min(), kept.makespans.max()))
-    )
+    ends = (kept.makespans.min(), kept.makespans.max())
+    times = " to ".join(dict.fromkeys(format_number(time) for time in ends))
     middle = format_number(float(np.median(kept.makespans)))
     yield (
         f"run        {count}; {len(kept.iterations)} counted: {middle} {observed.unit} (median), "
@@ -406,16 +419,18 @@ def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
     for note in observed.notes:
         yield f"           {note}"
     for line in observed.column_notes:
-        what, _, rest = line.partition(": ")
-        yield f"{what:<10} {rest}"
+        name, _, text = line.partition(": ")
+        yield f"{name:<10} {text}"
 
 
 def _schedule_line(schedule: Schedule) -> str:
-    named = "in no order that ppsim knows" if schedule.name == "custom" else schedule.name
-    return f"schedule   {named}: {shape_line(schedule)}, {schedule.placement.name} placement"
+    """Return a line on the name, the shape and the placement of a schedule."""
+    name = "an order unknown to ppsim" if schedule.name == "custom" else schedule.name
+    return f"schedule   {name}: {shape_line(schedule)}, {schedule.placement.name} placement"
 
 
 def _stage_table(run: RealRun, value: dict[str, Any]) -> Table:
+    """Return a table of the times of each stage, and of its device's memory if known."""
     kinds = [kind for kind in "FBIWR" if any(kind in row["times"] for row in value["stages"])]
     memory = value["memory"]
     headings = [
@@ -437,15 +452,15 @@ def _stage_table(run: RealRun, value: dict[str, Any]) -> Table:
 
 
 def _between_ops_lines(value: dict[str, Any], unit: str) -> Iterator[str]:
-    """Yield lines on gaps and latencies between ops."""
-    for what, key, name in (
+    """Yield a line on gaps between ops, and one on latencies of messages."""
+    for term, key, name in (
         ("gap", "gaps", "device {device} {after}-{before}"),
         ("latency", "latencies", "{source}-{target}"),
     ):
         rows = [row for row in value[key] if row["n"] > 2]
         if not rows:
-            yield f"{what:<11}none shown"
+            yield f"{term:<11}not known"
             continue
         worst = sorted(rows, key=lambda row: -row["median"])[:3]
         most = ", ".join(f"{name.format_map(row)} {format_number(row['median'])}" for row in worst)
-        yield f"{what:<11}{format_number(value[what])} {unit} (median); most: {most}"
+        yield f"{term:<11}{format_number(value[term])} {unit} (median); most: {most}"

@@ -1,6 +1,4 @@
-"""Runs whose times are in files, real or stated: how commands read them, schedules named where they
-are a family's.
-"""
+"""Runs whose times are in files, measured or stated, with the families of their schedules."""
 
 from __future__ import annotations
 
@@ -28,20 +26,20 @@ UNITS = ("s", "ms", "us", "ns")  # of the times of tables
 
 
 def unit_option() -> Any:
-    """Declare the option that tells the unit of a table's times."""
+    """Declare the option for the unit of a table's times."""
     return option(
         "--unit",
         type=click.Choice(UNITS),
-        help="Tables of ops: the unit of times, where neither a column's name nor a header tells "
-        "it (found).",
+        help="Unit of the times of a table of ops, if neither a column's name nor a header states "
+        "it.",
     )
 
 
 def read_named_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRun:
-    """Return a real run from a folder or files, its schedule named as the family with its queues.
+    """Return a real run of a folder or files, its schedule named as the family that has its queues.
 
-    ``schedule`` chooses a run of a record of several; ``unit`` is of a table's times, where it does
-    not tell its own.
+    ``schedule`` chooses a run of a record of several; ``unit`` is that of a table which does not
+    state its unit.
     """
     from ppsim.real.traces.read import read_run
     from ppsim.schedules import recognise
@@ -51,9 +49,7 @@ def read_named_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> 
 
 
 def shows_run(path: str) -> bool:
-    """Return whether a path is a folder or a file of a real run, or ``FILE:NAME``, rather than a
-    schedule.
-    """
+    """Return True if a path is a folder or a file of a real run, or ``FILE:NAME``."""
     if not (os.path.exists(path) or os.path.exists(path.rpartition(":")[0])):
         return False
     from ppsim.real.traces import read
@@ -62,18 +58,16 @@ def shows_run(path: str) -> bool:
 
 
 def unit_of_request(unit: str | None, path: str) -> str:
-    """Return the unit of a table's times from ``--unit`` (elsewhere the unit of costs); empty
-    without one.
-    """
+    """Return ``--unit`` if it is the unit of a run's times, not of costs; else empty."""
     return unit if unit in UNITS and shows_run(path) else ""
 
 
 def table_unit(unit: str | None, path: str) -> str:
-    """As :func:`unit_of_request`, of tables only: the times of other runs have their unit."""
+    """Return ``--unit`` for a table that does not state its unit; else empty."""
     from ppsim.real.traces.read import lacks_unit
 
-    told = unit_of_request(unit, path)
-    return told if told and lacks_unit(path) else ""
+    given = unit_of_request(unit, path)
+    return given if given and lacks_unit(path) else ""
 
 
 def add_run_formats(error: UnknownFormat) -> None:
@@ -84,15 +78,17 @@ def add_run_formats(error: UnknownFormat) -> None:
 
 
 def read_whole(file: str, unit: str = "") -> RealRun | None:
-    """Read all of a real run; None where a file shows none."""
+    """Return a real run with all its iterations; None if the file is not one."""
     return read_named_run([file], unit=unit) if shows_run(file) else None
 
 
 def read_draft(
     file: str, iteration: str = "median", *, chosen: bool = False, unit: str = ""
 ) -> Draft:
-    """Read a schedule's file, or one iteration of a run (InputError: one is ``chosen``, and it
-    holds no run).
+    """Return the content of a schedule's file, or one iteration of a real run.
+
+    Raises:
+        InputError: an iteration is ``chosen``, and the file is not a real run.
     """
     if shows_run(file):
         observed = read_named_run([file], unit=unit).select(iteration)
@@ -110,34 +106,33 @@ def read_draft(
 class StatedRun:
     """A run whose times are in its files."""
 
-    observed: Observed  # its times and the numbers derived from them
-    text: str  # a description of the run, for people
+    observed: Observed  # its times, and numbers derived from them
+    text: str  # a description of the run
     title: str  # the name of its schedule, for pictures
-    family: str  # the family whose queues it followed; empty for none
-    group_size: int | None = None  # the microbatches per group, where the family takes that
-    is_real: bool = False  # whether it is a real run
-    notes: tuple[str, ...] = ()  # sentences that readers of the numbers must know
-    job: Job | None = None  # all replicas of a run that shows them
-    replica: int = 0  # the number of the one whose times these are
+    family: str  # the family that has its queues; empty if there is none
+    group_size: int | None = None  # the microbatches per group; None if the family has no groups
+    is_real: bool = False  # True for a real run
+    notes: tuple[str, ...] = ()  # sentences to print with the numbers
+    job: Job | None = None  # all replicas of a recorded job
+    replica: int = 0  # the replica of the job that these times are of
 
 
 def read_stated(
     spec: str, iteration: str = "median", schedule: str = "", unit: str = ""
 ) -> StatedRun | None:
-    """Read the times of a real run or of a file; None for a schedule's name and for a file without
-    times.
+    """Return the run of files with its times; None for a schedule's name and a file without times.
 
-    ``spec`` is a folder, a file, or ``FILE:NAME`` for one run of a record of several, which
-    ``schedule`` chooses too.
+    ``spec`` is a folder, a file, or ``FILE:NAME`` for one run of a record of several; ``schedule``
+    is another way to choose that run.
 
     Raises:
-        InputError: the files show no whole run, or have no such iteration.
+        InputError: the files contain no whole run, or not the iteration.
     """
     if shows_run(spec):
         return _read_run(spec, iteration, schedule, unit)
     from ppsim.schedules import reads_ops
 
-    # standard input can be read once: the simulation reads it
+    # standard input can be read only once, and the simulation reads it
     if spec == STANDARD_INPUT or not reads_ops(spec):
         return None
     from ppsim.inputs.drafts.read import read_timeline
@@ -151,17 +146,19 @@ def read_stated(
         return None
     from ppsim.analysis.observed import observe
 
-    found = _name_of(timeline.schedule)
-    named = replace(timeline.schedule, name=found or timeline.schedule.name)
-    name, group = _family(found)
-    title = title_of(replace(named, name=name) if name else named)
-    shown = observe(replace(timeline, schedule=named))
-    return StatedRun(shown, f"times stated by {spec}", title, name, group)
+    full_name = _name_of(timeline.schedule)
+    named = replace(timeline.schedule, name=full_name or timeline.schedule.name)
+    family, group_size = _family_and_group(full_name)
+    title = title_of(replace(named, name=family) if family else named)
+    observed = observe(replace(timeline, schedule=named))
+    return StatedRun(observed, f"times stated by {spec}", title, family, group_size)
 
 
 def _name_of(schedule: Schedule) -> str:
-    """Return the name of the family whose queues a file has, or that it states where queues of the
-    family follow costs; else empty.
+    """Return the name of the family that has a file's queues; else empty.
+
+    The order of some families depends on costs, which are not known here: a file that states such a
+    family's name is believed.
     """
     from ppsim.schedules import find, recognise
 
@@ -175,7 +172,7 @@ def _name_of(schedule: Schedule) -> str:
 
 
 def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> StatedRun:
-    """Read one iteration of a real run."""
+    """Return one iteration of a real run."""
     import numpy as np
 
     from ppsim.analysis.observed import observe
@@ -185,20 +182,27 @@ def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> StatedRun:
     at = chosen.middle()
     timeline = chosen.timeline(at)
     received = chosen.arrival[at] - chosen.start[at].min()
-    found = observe(timeline, None if np.isnan(received).all() else received)
-    word = f"iteration {chosen.iterations[at]} of {len(run.iterations)}"
+    observed = observe(timeline, None if np.isnan(received).all() else received)
+    part = f"iteration {chosen.iterations[at]} of {len(run.iterations)}"
     if run.job is not None and len(run.job.replicas) > 1:
-        word = f"replica {run.replica} of {len(run.job.replicas)}, {word}"
-    name, group = _family(run.schedule.name)
-    title = title_of(replace(run.schedule, name=name)) if name else run.schedule.name
-    text = f"measured, {word} in {spec}"
-    return StatedRun(found, text, title, name, group, True, run.notes, run.job, run.replica)
+        part = f"replica {run.replica} of {len(run.job.replicas)}, {part}"
+    family, group_size = _family_and_group(run.schedule.name)
+    title = title_of(replace(run.schedule, name=family)) if family else run.schedule.name
+    return StatedRun(
+        observed,
+        f"measured, {part} in {spec}",
+        title,
+        family,
+        group_size,
+        is_real=True,
+        notes=run.notes,
+        job=run.job,
+        replica=run.replica,
+    )
 
 
-def _family(name: str) -> tuple[str, int | None]:
-    """The family and the group size in the name of a recognised schedule; empty for one that is not
-    ours.
-    """
+def _family_and_group(name: str) -> tuple[str, int | None]:
+    """Return the family and the group size of a recognised schedule's name; empty if unknown."""
     from ppsim.schedules import find
 
     family, _, options = name.partition(" ")

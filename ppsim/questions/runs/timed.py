@@ -1,4 +1,4 @@
-"""Time the runs of a question: simulate spelled schedules, take the times that files state."""
+"""Time the runs of a question: by the times of files, or by simulation."""
 
 from __future__ import annotations
 
@@ -28,39 +28,45 @@ BORROWED = "simulated with the median times of the other"
 
 @dataclass(frozen=True)
 class TimedRun:
-    """One run with its idle time explained."""
+    """One run with its idle time by cause."""
 
     spec: str  # the schedule's spelling or the file, as typed
     idle: Idle  # its idle time by cause, with its timeline
-    source: str  # ``simulated`` (with whose times), ``stated`` by a file, or ``measured``
-    costs: Costs  # of the simulation, or derived from the stated times
-    execution: Execution | None = None  # where sends and receives were simulated as ops
+    source: str  # the source of its times: SIMULATED, BORROWED, STATED or MEASURED
+    costs: Costs  # the costs of the simulation, or derived from the times of a file
+    execution: Execution | None = None  # the run with sends and receives as ops, if simulated so
 
     @property
     def timeline(self) -> Timeline:
-        """Times of the compute ops."""
+        """The timeline of the compute ops."""
         return self.idle.timeline
 
 
 def time_runs(
-    specs: Sequence[str],  # spellings and files
-    shape: ShapeOptions,  # of the schedules that are spelled
-    costs: CostOptions,  # of what is simulated
-    network: NetworkOptions,  # of what is simulated
-    # the options of costs and messages that were typed, to refuse where nothing is simulated
+    specs: Sequence[str],
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions,
     typed: Sequence[str],
-    iteration: str = "median",  # which step of real runs
-    # of the times of tables by file, where they do not tell their own
+    iteration: str = "median",
     units: Mapping[str, str] = MappingProxyType({}),
 ) -> list[TimedRun]:
-    """Time every run: files that state their times as they are, all else simulated in the shape
-    given.
+    """Time every run: files by the times that they state, schedules by simulation.
 
-    Without a shape, the shape of a file holds for the schedule named with it, and so do its times
-    without costs.
+    A schedule next to a file is simulated in the file's shape, unless a shape is given, and with
+    the file's median times, unless costs are given.
+
+    Args:
+        specs: spellings of schedules, and files.
+        shape: the shape of the simulated schedules.
+        costs: the costs of the simulated schedules.
+        network: the messages of the simulated schedules.
+        typed: the options of costs and messages that the user typed.
+        iteration: the iteration of real runs.
+        units: the unit of tables that do not state it, by file.
 
     Raises:
-        InputError: a schedule or file that does not exist, or options that have no effect.
+        InputError: a schedule or a file does not exist, or an option has no effect.
     """
     read = {
         spec: read_stated(spec, iteration, unit=units.get(spec, ""))
@@ -90,15 +96,18 @@ def time_runs(
         spec: build_schedule(spec, _shape_of(spec, shape), costs, network) for spec in spelled
     }
     check_used(schedules.values(), costs)
-    shown = _shown_costs(next(iter(stated.values()))) if len(stated) == 1 and not typed else None
+    file_costs = None
+    if len(stated) == 1 and not typed:
+        file_costs = _costs_of_file(next(iter(stated.values())))
     simulated = {
-        spec: simulated_run(spec, each, costs, network, shown) for spec, each in schedules.items()
+        spec: simulated_run(spec, schedule, costs, network, file_costs)
+        for spec, schedule in schedules.items()
     }
     return [(stated | simulated)[spec] for spec in specs]
 
 
 def show_stated(spec: str, stated: StatedRun) -> TimedRun:
-    """Take a run with its own times, its idle time explained."""
+    """Return a run of files with its idle time by cause."""
     from ppsim.analysis.idle import explain_idle
 
     found, source = stated.observed, MEASURED if stated.is_real else STATED
@@ -110,22 +119,22 @@ def simulated_run(
     schedule: Schedule,
     costs: CostOptions,
     network: NetworkOptions,
-    shown: Costs | None = None,
+    file_costs: Costs | None = None,
 ) -> TimedRun:
-    """Simulate a schedule and explain its idle time.
+    """Simulate a schedule, and return it with its idle time by cause.
 
-    Costs that another run has ``shown`` are taken for a schedule of as many stages.
+    ``file_costs``, derived from another run, are used if they are of as many stages.
     """
-    taken = shown is not None and shown.time.shape[1] == schedule.n_stages
-    prices = build_costs(schedule, costs, network, shown if taken else None)
+    is_borrowed = file_costs is not None and file_costs.time.shape[1] == schedule.n_stages
+    prices = build_costs(schedule, costs, network, file_costs if is_borrowed else None)
     run = explain_costs(spec, schedule, prices, network, costs.links)
-    return replace(run, source=BORROWED) if taken and not run.execution else run
+    return replace(run, source=BORROWED) if is_borrowed and not run.execution else run
 
 
 def explain_costs(
     spec: str, schedule: Schedule, prices: Costs, network: NetworkOptions, links: Sequence[str]
 ) -> TimedRun:
-    """Simulate a schedule with these costs, its idle time explained."""
+    """Simulate a schedule with given costs, and return it with its idle time by cause."""
     from ppsim.analysis.idle import explain_run
 
     timeline, execution = time_ops(schedule, prices, network, links)
@@ -138,15 +147,15 @@ def explain_costs(
     )
 
 
-def _shown_costs(run: TimedRun) -> Costs:
-    """Return the costs that a run's times show, of whole sequences."""
+def _costs_of_file(run: TimedRun) -> Costs:
+    """Return the costs derived from a run's times, for whole sequences."""
     from ppsim.analysis.changes import times_sliced
 
     return times_sliced(run.costs, run.timeline.schedule.n_slices)
 
 
 def _shape_of(spec: str, shape: ShapeOptions) -> ShapeOptions:
-    """The options that a spelling takes; a file states its own shape."""
+    """Return the options of the shape that a schedule has; none for a file, which has its shape."""
     from ppsim.schedules import reads_ops
 
     return ShapeOptions() if reads_ops(spec) else options_taken(spec, shape)

@@ -26,8 +26,8 @@ class Timers(Answer[Request]):
     """The totals of one log.
 
     Attributes:
-        source: the file.
-        timers: in the order of the log.
+        source: the path of the log.
+        timers: the timers in the order of the log.
     """
 
     source: str
@@ -55,19 +55,19 @@ class Timers(Answer[Request]):
 
     @property
     def verdict(self) -> str:
-        """The number of timers and iterations in the log."""
+        """The number of timers, and of the ranks that they are of."""
         ranks = max(len(timer.ranks) for timer in self.timers)
-        shown = (
-            f"of {count_text(ranks, 'rank')}" if ranks else "the least and greatest of all ranks"
-        )
+        shown = "the least and greatest of all ranks"
+        if ranks:
+            shown = f"of {count_text(ranks, 'rank')}"
         return (
             f"{self.source}: totals of {count_text(len(self.timers), 'timer')} of Megatron-LM in "
             f"ms, {shown}"
         )
 
     def blocks(self) -> Iterator[Block]:
-        """A row for each timer."""
-        yield Line("medians over all reports but the first; no op shows in them")
+        """A table with a row for each timer."""
+        yield Line("medians over all reports but the first; timers do not show single ops")
         yield ""
         ranks = max(len(timer.ranks) for timer in self.timers)
         columns = range(ranks if ranks <= MOST_RANKS else 0)
@@ -98,10 +98,10 @@ class Timers(Answer[Request]):
 
 
 def refuse_options(given: TypedOptions, names: tuple[str, ...]) -> None:
-    """Refuse options of runs: a log of timers shows no run (InputError: one is given)."""
+    """Raise InputError if an option of real runs is given for a log of timers."""
     if typed := given.spellings(names):
         raise InputError(
-            f"{', '.join(typed)}: a log of timers holds totals and no run", "leave it out"
+            f"{', '.join(typed)}: a log of timers has totals, not a run", "leave it out"
         )
 
 

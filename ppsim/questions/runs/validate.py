@@ -42,14 +42,15 @@ if TYPE_CHECKING:
     from ppsim.real.validation.verdict import Validation
 
 
-def _milliseconds(spelling: str, what: str) -> Any:
+def _milliseconds(spelling: str, noun: str) -> Any:
+    """Declare an option for the time of a kind of timed op, in ms."""
     kind = click.FloatRange(min=0)
     return option(
-        spelling, type=kind, default=5.0, show_default=True, help=f"Timed ops: ms of a {what}."
+        spelling, type=kind, default=5.0, show_default=True, help=f"Timed ops: ms of a {noun}."
     )
 
 
-# Names of options: of ops that take their time, and of all that a run for real is asked for.
+# Options of timed ops, and all options of a real run.
 TIMED = ("tf", "ti", "tw", "t_beside", "message")
 REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
 
@@ -62,20 +63,21 @@ class RunOptions:
         "--ops",
         type=click.Choice(["compute", "timed"]),
         default="compute",
-        help="Real transformer stages, or ops that only take their time (more devices than cores).",
+        help="The ops: transformer stages that compute, or timed ops, which only wait for their "
+        "time (allows more devices than cores).",
     )
     runner: str = common(
         "--runner",
         type=click.Choice(["own", "torch", "partitioned"]),
         default="own",
-        help="Our runner; torch.distributed.pipelining fed with our CSV; or all devices on parts "
-        "of one GPU.",
+        help="The runner: ppsim's own; torch.distributed.pipelining with ppsim's CSV; or ppsim's "
+        "own with all devices on partitions of one GPU.",
     )
     device: str = common(
         "--device",
         type=click.Choice(["auto", "cpu", "cuda"]),
         default="auto",
-        help="What computes; auto: GPUs where there is one for each device.",
+        help="The devices that compute; auto: GPUs if there is one for each device.",
     )
     tf: float = _milliseconds("--tf", "forward per device")
     ti: float = _milliseconds("--ti", "backward for the input")
@@ -84,7 +86,7 @@ class RunOptions:
         "--t-beside",
         type=click.FloatRange(min=0),
         default=1.0,
-        help="Timed ops: ms of a copy, of a collective and of any other op beside F, B, I and W.",
+        help="Timed ops: ms of every op other than F, B, I and W, such as a copy or collective.",
     )
     message: int = option(
         "--message", type=COUNT, default=65536, help="Timed ops: bytes of a message."
@@ -94,7 +96,10 @@ class RunOptions:
     )
     repeats: int = common("--repeats", type=COUNT, default=7, help="Measured repetitions.")
     warm_up: int = option(
-        "--warm-up", type=click.IntRange(min=0), default=2, help="Repetitions thrown away."
+        "--warm-up",
+        type=click.IntRange(min=0),
+        default=2,
+        help="Repetitions before those, not counted.",
     )
     real_time: bool = flag(
         "--real-time", help="Ask the system for real-time priority while a schedule runs."
@@ -103,31 +108,33 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Sources of measurements without a new run, and the file that keeps them."""
+    """Sources of measurements instead of a new run, and the file that keeps them."""
 
     record: str | None = common(
-        "--record", metavar="FILE", help="Keep the raw measurements, as JSON; .gz makes it small."
+        "--record", metavar="FILE", help="Write the raw measurements as JSON; .gz compresses them."
     )
     from_record: str | None = common(
         "--from-record",
         type=click.Path(),
         metavar="FILE",
-        help="Analyse a record instead of running.",
+        help="Read the measurements from a record instead of running.",
     )
     trace: str | None = common(
         "--trace",
         type=click.Path(),
         metavar="DIR",
-        help="Compare with a run made elsewhere: see ppsim read.",
+        help="Read the measurements from a run made elsewhere: see ppsim read.",
     )
     iteration: str = option(
         "--iteration",
         default="median",
-        help="Traces: which step; a number, a range, median or all.",
+        help="The step of --trace: a number, a range, median or all.",
     )
     unit: str | None = unit_option()
     profile: str | None = option(
-        "--profile", type=click.Path(), help="What ops and messages cost alone (ppsim calibrate)."
+        "--profile",
+        type=click.Path(),
+        help="A profile of ppsim calibrate: times of ops and messages measured alone.",
     )
 
 
@@ -136,8 +143,8 @@ class SourceOptions:
 class ValidateRequest(Request):
     """Run schedules for real, one process per device, and compare with the prediction.
 
-    Exits with 0 where the errors are within --tolerance, with 1 where they are not, and with 4
-    where they are no larger than the noise of the measurements, so that nobody can tell.
+    Exits with 0 if the errors are within --tolerance, with 1 if they are not, and with 4 if they
+    are beyond it but no larger than the noise of the measurements, which then cannot decide.
 
     {module}
 
@@ -161,13 +168,13 @@ class ValidateRequest(Request):
         Need(
             ("only",),
             lambda g: g.writes(),
-            "{options} chooses what figures and pages show, and none is written",
+            "{options} needs -o FILE",
             "add -o FILE.svg",
         ),
         Need(
             ("iteration", "unit"),
             lambda g: bool(g["trace"]),
-            "{options} says how to read --trace, and there is none",
+            "{options} needs --trace",
             "leave it out",
         ),
         Need(
@@ -179,13 +186,13 @@ class ValidateRequest(Request):
         Need(
             REQUEST,
             lambda g: not g["trace"],
-            "--trace shows a run made elsewhere, so {options} cannot be given too",
+            "--trace reads a run made elsewhere, so {options} cannot be given too",
             "leave it out",
         ),
         Need(
             TIMED,
             lambda g: g["ops"] == "timed",
-            "{options} is for ops that only take their time",
+            "{options} is for timed ops",
             "add --ops timed",
         ),
         Need(
@@ -197,13 +204,13 @@ class ValidateRequest(Request):
         Need(
             MODEL,
             lambda g: not g["profile"],
-            "--profile brings the model, so {options} cannot be given too",
+            "--profile has its model, so {options} cannot be given too",
             "leave one out",
         ),
         Need(
             ("module",),
             lambda g: g["ops"] != "timed",
-            "{options} has stages that compute, and --ops timed has none",
+            "{options} makes stages that compute, and --ops timed has none",
         ),
     )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
@@ -214,13 +221,14 @@ class ValidateRequest(Request):
         "--calibrate-on",
         multiple=True,
         metavar="NAME",
-        help="Take costs from these runs only (timed ops: the first; else all others).",
+        help="Derive costs from these runs only (default: timed ops from the first run, else from "
+        "all other runs).",
     )
     only: tuple[str, ...] = option(
         "--only",
         multiple=True,
         metavar="NAME",
-        help="Draw these schedules in -o files; repeatable (all).",
+        help="Draw only these schedules in -o files; repeatable (default: all).",
     )
     tolerance: float = common(
         "--tolerance",
@@ -235,11 +243,11 @@ class ValidateRequest(Request):
 
     @property
     def specs(self) -> tuple[str, ...]:
-        """The schedules, none where a record or a trace shows its own."""
+        """The spellings of the schedules; none for a record or a trace."""
         return (*self.schedules.names, *self.schedules.schedule)
 
     def check(self) -> None:
-        """Refuse formats that cannot show the comparison before anything runs."""
+        """Raise InputError for a format that cannot show the comparison."""
         if targets := find_targets(self.output):
             from ppsim.real.validation.overlay import check_suffix
 
@@ -248,24 +256,23 @@ class ValidateRequest(Request):
 
 
 def validate(schedules: str | Sequence[str] = (), **options: Any) -> Validated | ValidatedJob:
-    """Run schedules for real, one process per device, and compare times, in ms, with predictions.
+    """Run schedules for real, one process per device, and compare times (in ms) with predictions.
 
     Args:
         schedules: names or files; none with ``from_record`` or ``trace``.
-        options: as ``ppsim validate`` takes them, by name: ``devices``, ``microbatches``, ``ops``,
+        options: the options of ``ppsim validate`` by name: ``devices``, ``microbatches``, ``ops``,
             ``record``, ...
 
     Raises:
-        InputError: an option or a schedule that is refused, or a record or a trace that cannot be
-            used.
-        MissingDependency: torch is not installed, or there is no GPU where one is asked for.
+        InputError: an option or a schedule is refused, or a record or a trace cannot be used.
+        MissingDependency: torch is not installed, or a GPU is asked for and there is none.
         PpsimError: a process of the run died or hung.
     """
     return answer(ask(ValidateRequest, {"names": schedules or None} | options))
 
 
 def answer(request: ValidateRequest) -> Validated | ValidatedJob:
-    """Measure, or read measurements, and compare."""
+    """Measure, or read measurements, and compare them with predictions."""
     if request.source.trace:
         observed = _read_trace(request, request.source.trace)
         if observed.job is not None and not request.source.profile:
@@ -281,7 +288,7 @@ def answer(request: ValidateRequest) -> Validated | ValidatedJob:
 
 
 def _compare(request: ValidateRequest, record: Record, lost: str = "") -> Validated:
-    """Predict the runs of a record."""
+    """Predict the runs of a record; ``lost`` is a sentence on runs that failed."""
     from ppsim.real.validation.analyse import validate
 
     _refuse_unknown(request, [run.name for run in record.runs])
@@ -298,7 +305,7 @@ class ValidatedJob(Answer[ValidateRequest]):
     """A job and its predictions: every step of every replica.
 
     Attributes:
-        run: as measured.
+        run: the measured run.
         errors: the errors of the predictions.
     """
 
@@ -318,19 +325,19 @@ class ValidatedJob(Answer[ValidateRequest]):
 
     @property
     def verdict(self) -> str:
-        """The error of the predictions, and whether it is within the tolerance."""
+        """The error of the predictions against the tolerance."""
         value = self.json_object()
         return verdict_of(
             value, value["held_out"], f"steps of {count_text(value['replicas'], 'replica')}"
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The errors by source of the costs."""
+        """The errors, by source of the costs."""
         yield ""
         yield from job_lines(self.run, self.json_object())
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Return the writer of each -o: predicted above measured, of one replica."""
+        """Return the writer of each -o: the predicted above the measured timeline of a replica."""
         return _compare(self.request, _record_of(self.request, self.run)).writers(output)
 
 
@@ -339,9 +346,9 @@ class Validated(Answer[ValidateRequest]):
     """Runs and their predictions.
 
     Attributes:
-        record: of the measurements.
+        record: the measurements.
         validation: the errors of the predictions.
-        loss_note: the reason why there are fewer runs than asked for; empty where nothing is lost.
+        loss_note: the reason why runs are missing; empty if none is.
     """
 
     record: Record
@@ -350,6 +357,7 @@ class Validated(Answer[ValidateRequest]):
 
     @cached_property
     def _value(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.validate/1``."""
         from ppsim.real.validation.verdict import validation_object
 
         return validation_object(self.validation, self.record, self.request.tolerance)
@@ -361,7 +369,7 @@ class Validated(Answer[ValidateRequest]):
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 0 or 1 by the tolerance, or 4 where noise is too large to decide."""
+        """The exit code: 0 or 1 by the tolerance, or 4 if noise is too large to decide."""
         return UNDECIDED if self._value["lost_in_noise"] else int(not self.passed)
 
     def json_object(self) -> dict[str, Any]:
@@ -370,14 +378,14 @@ class Validated(Answer[ValidateRequest]):
 
     @property
     def verdict(self) -> str:
-        """The error of the predictions, and whether it is within the tolerance."""
+        """The error of the predictions against the tolerance."""
         verdicts = self.validation.verdicts
         held_out = any(verdict.held_out for verdict in verdicts)
         return verdict_of(self._value, held_out, count_text(len(verdicts), "run"))
 
     @property
     def tone(self) -> str:
-        """Good within the tolerance, bad in the noise, the tone of a fault beyond."""
+        """The tone: good within the tolerance, bad within the noise, else that of a fault."""
         return "bad" if self._value["lost_in_noise"] else "good" if self.passed else "fault"
 
     def blocks(self) -> Iterator[Block]:
@@ -386,53 +394,53 @@ class Validated(Answer[ValidateRequest]):
         yield from detail_lines(self.validation, self.record, self._value)
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
-        """The first run, predicted and measured."""
+        """The predicted and the measured timeline of the first run."""
         first = self.validation.verdicts[0]
         return [(f"{first.run.name} predicted", first.best.compute), ("measured", first.measured)]
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Return the writer of each -o: predicted above measured."""
+        """Return the writer of each -o: the predicted above the measured timelines."""
         from ppsim.real.validation.overlay import names_of, save_overlay
         from ppsim.show.files.document import style_of
 
         drawn = choose_runs(self.validation, self.request.only)
         titles = [title_of(verdict.run.lowered.compute) for verdict in drawn.verdicts]
-        titles = titles if len(set(titles)) == len(titles) else names_of(drawn)  # steps of one run
-        made = {
+        if len(set(titles)) < len(titles):  # several steps of one run
+            titles = names_of(drawn)
+        made_by = {
             "command": command_line(TypedOptions.from_request(self.request)),
             "measured_by": self.record.provenance.get("command"),
         }
-        record = replace(self.record, provenance={**self.record.provenance, **made})
+        record = replace(self.record, provenance={**self.record.provenance, **made_by})
 
         def write(target: str, suffix: str) -> None:
-            style = style_of(suffix, output.style)
-            # A difference of two timelines knows one stream.
-            plain = not any(verdict.run.lowered.compute.has_lanes for verdict in drawn.verdicts)
-            story = picker_of(drawn, titles) if suffix == ".html" and plain else None
-            looks = style, output.width
-            save_overlay(drawn, record, target, suffix, *looks, titles, story, self.verdict)
+            look = style_of(suffix, output.style), output.width
+            # differences of two timelines are known for one stream only
+            has_lanes = any(verdict.run.lowered.compute.has_lanes for verdict in drawn.verdicts)
+            picker = None if has_lanes or suffix != ".html" else picker_of(drawn, titles)
+            save_overlay(drawn, record, target, suffix, *look, titles, picker, self.verdict)
 
         return [(target, partial(write, target, suffix)) for target, suffix in find_targets(output)]
 
     def error_after_output(self) -> PpsimError | None:
-        """Return the error for lost runs; None if all are there."""
+        """Return the error that runs are missing; None if none is."""
         return PpsimError(self.loss_note) if self.loss_note else None
 
     @property
     def is_irreplaceable(self) -> bool:
-        """True if the runs were made for this answer."""
+        """True if the runs were made for this answer, and not read from a file."""
         return not (self.request.source.from_record or self.request.source.trace)
 
 
 def choose_runs(validation: Validation, only: Sequence[str]) -> Validation:
-    """Select the schedules to draw, in the order of the record; all where none is named."""
+    """Return the runs to draw, in the order of the record; all if none is named."""
     if not only:
         return validation
     return replace(validation, verdicts=tuple(v for v in validation.verdicts if v.run.name in only))
 
 
 def _refuse_unknown(request: ValidateRequest, names: Sequence[str]) -> None:
-    """Refuse names of runs that there are not."""
+    """Raise InputError for a name in --calibrate-on or --only that no run has."""
     for name in request.calibrate_on:
         if name not in names:
             raise InputError(
@@ -446,15 +454,17 @@ def _refuse_unknown(request: ValidateRequest, names: Sequence[str]) -> None:
 
 
 def _read_trace(request: ValidateRequest, trace: str) -> RealRun:
-    """Read a run made elsewhere, and refuse one of another schedule than named."""
+    """Return a run made elsewhere (InputError: it is of another schedule than the named one)."""
     specs = request.specs
     if len(specs) > 1:
         raise InputError(
-            f"a run shows one schedule, and {len(specs)} are named", "-s 1f1b, or none"
+            f"a run is of one schedule, and {len(specs)} are named", "-s 1f1b, or none"
         )
     observed = read_named_run([trace], unit=request.source.unit or "")
     if observed.format == "record":
-        raise InputError(f"{observed.source} is a record of ours", f"--from-record {trace}")
+        raise InputError(
+            f"{observed.source} is a record of ppsim validate", f"--from-record {trace}"
+        )
     if specs and observed.job is not None:
         from ppsim.real.validation.trace_records import refuse_other
 
@@ -463,26 +473,20 @@ def _read_trace(request: ValidateRequest, trace: str) -> RealRun:
 
 
 def _record_of(request: ValidateRequest, observed: RealRun) -> Record:
-    """Make a record of a run made elsewhere, of one replica where it has several."""
+    """Return a run made elsewhere as a record; of a job, one replica."""
     from ppsim.inputs.profile.profile import read
     from ppsim.real.validation.trace_records import record_of
 
-    schedule = (
-        build_schedule(request.specs[0], request.shape) if request.specs else observed.schedule
-    )
+    schedule = observed.schedule
+    if request.specs:
+        schedule = build_schedule(request.specs[0], request.shape)
     profile = read(request.source.profile) if request.source.profile else None
-    return record_of(
-        observed.in_milliseconds(),
-        schedule,
-        profile,
-        command_line(TypedOptions.from_request(request)),
-    )
+    command = command_line(TypedOptions.from_request(request))
+    return record_of(observed.in_milliseconds(), schedule, profile, command)
 
 
 def _measure(request: ValidateRequest) -> tuple[Record, str]:
-    """Run the schedules; return the measurements, and a sentence on a failure that leaves them
-    usable.
-    """
+    """Run the schedules; return the measurements, and a sentence on failures; empty without any."""
     from ppsim.inputs.profile.profile import read
     from ppsim.real.runs.session import Request as Session
     from ppsim.real.runs.session import measure_session
@@ -490,7 +494,7 @@ def _measure(request: ValidateRequest) -> tuple[Record, str]:
     if not request.specs:
         raise InputError(
             "no schedule to run",
-            "-s 1f1b, as often as you like; --from-record or --trace runs none",
+            "-s 1f1b (repeatable), --from-record FILE or --trace DIR",
         )
     target, profile = request.source.record, request.source.profile
     schedules = _build_schedules(request.specs, request.shape)
@@ -502,20 +506,19 @@ def _measure(request: ValidateRequest) -> tuple[Record, str]:
         module=find_module(request.module) if request.module else None,
     )
     if target == "-":
-        raise InputError("--record wants a file, not standard output", "--record run.json.gz")
+        raise InputError("--record needs a file, not standard output", "--record run.json.gz")
     if target:
         rehearse(target, plain=True)
     with progress(not (request.face.quiet or request.face.as_json)) as report:
         record, failure = measure_session(schedules, session, report)
-    failure += "; the repetitions before it were kept" if failure else ""
-    lost = _keep(record, target) if target else ""
-    return record, "; ".join(filter(None, (failure, lost)))
+    if failure:
+        failure += "; the repetitions before it were kept"
+    write_error = _write_record(record, target) if target else ""
+    return record, "; ".join(filter(None, (failure, write_error)))
 
 
-def _keep(record: Record, target: str) -> str:
-    """Write the record; returns why it could not be written, as its numbers can still be
-    printed.
-    """
+def _write_record(record: Record, target: str) -> str:
+    """Write the record; return the error as text, because its numbers can still be printed."""
     from ppsim.real.runs.record import dump
 
     try:
@@ -528,15 +531,18 @@ def _keep(record: Record, target: str) -> str:
 
 
 def _build_schedules(specs: tuple[str, ...], shape: ShapeOptions) -> list[Schedule]:
+    """Return the schedules to run, each with a name of its own.
+
+    Raises:
+        InputError: a schedule refuses the shape, or they need different numbers of devices.
+    """
     schedules = [build_schedule(spec, shape) for spec in specs]
-    named = [schedule.name for schedule in schedules]
-    # A run is known by its name: a file is one with and without copies to the host, as a rule.
-    schedules = [
-        replace(each, name=f"{each.name} {named[: at + 1].count(each.name)}")
-        if named.count(each.name) > 1
-        else each
-        for at, each in enumerate(schedules)
-    ]
+    names = [schedule.name for schedule in schedules]
+    # names identify runs, and several files may have one name
+    for at, schedule in enumerate(schedules):
+        if names.count(schedule.name) > 1:
+            number = names[: at + 1].count(schedule.name)
+            schedules[at] = replace(schedule, name=f"{schedule.name} {number}")
     if len({schedule.n_devices for schedule in schedules}) > 1:
         sizes = ", ".join(f"{s.name} {s.n_devices}" for s in schedules)
         raise InputError(

@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from ppsim.real.validation.verdict import Validation, Verdict
     from ppsim.show.files.document import PageExplanation
 
+# The costs of each level of prediction; a level adds to the one before it.
 LEVELS = {
-    "nominal": "times of the ops alone, messages free",
-    "link": "and messages, as measured alone before the runs",
-    "host": "and what ops and calls take in the other schedules' runs",
-    "held-out": "and latencies and gaps of those runs; nothing is taken from the run itself",
-    "replay": "each op's own measured time: the error that is left is the model's",
+    "nominal": "op times measured alone, messages take no time",
+    "link": "and message times measured alone, before the runs",
+    "host": "and times of ops and calls in the other schedules' runs",
+    "held-out": "and latencies and gaps of those runs; nothing of the predicted run itself",
+    "replay": "the measured time of each op: the remaining error is the model's",
 }
 JOB_LEVELS = {
-    "replay": "its own op times",
+    "replay": "the measured op times",
     "stage and kind": "medians of other steps, by stage and kind",
     "+ worker": "and a factor of each device of each replica",
     "+ microbatch": "or a line over the first stage's forward of each microbatch in this step",
@@ -31,27 +32,28 @@ JOB_LEVELS = {
 
 
 def verdict_of(value: dict[str, Any], held_out: bool, runs: str) -> str:
-    """Return how far predicted makespans are from the measured ones, and whether that is within the
-    tolerance.
+    """Return a sentence on the errors of predicted makespans against the tolerance.
 
     Args:
         value: the errors, as the JSON has them.
-        held_out: whether costs come from other runs.
-        runs: the measured runs, counted.
+        held_out: True if the costs are from other runs than the predicted ones.
+        runs: the number of measured runs, as text.
     """
-    what = "held-out predictions" if held_out else "predictions with own costs"
+    predictions = "held-out predictions" if held_out else "predictions with own costs"
     error = value["errors"]["held-out"]
-    off = f"{what} are off by {error['median']:.2%} (median), {error['worst']:.2%} (worst)"
-    text = f"{off} of the measured makespan of {runs}: "
+    errors = f"{error['median']:.2%} (median), {error['worst']:.2%} (worst)"
+    text = f"{predictions} are off by {errors} of the measured makespan of {runs}: "
     tolerance = f"the tolerance of {value['tolerance']:.0%}"
     if value.get("lost_in_noise"):
-        told = f"no more than the noise, so whether they are within {tolerance} cannot be told"
-        return f"{text}{told}; measure on a quiet machine, or more --repeats"
+        return (
+            f"{text}no more than the noise, which cannot decide whether they are within "
+            f"{tolerance}; measure on a quiet machine, or more --repeats"
+        )
     return f"{text}{'within' if value['passed'] else 'NOT within'} {tolerance}"
 
 
 def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:
-    """Yield lines on the prediction, and its errors with each term of the costs."""
+    """Yield lines on a job, and the errors of its prediction at each level of costs."""
     from ppsim.ask.words import count_text
 
     shape = f"{count_text(value['replicas'], 'replica')} x {count_text(value['devices'], 'device')}"
@@ -62,18 +64,18 @@ def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:
     for note in run.notes:
         yield Line(f"           {note}", 11)
     yield ""
-    for level, said in JOB_LEVELS.items():
+    for level, meaning in JOB_LEVELS.items():
         error = value["errors"][level]
         if level == "replay" and run.job and run.job.host is not None:
-            said += ", messages and gaps"
+            meaning += ", messages and gaps"
         text = f"{level:<15} median {error['median']:7.3%}   worst {error['worst']:7.3%}"
-        yield Line([(text, "name" if level == "held-out" else ""), f"   {said}"], len(text) + 3)
+        yield Line([(text, "name" if level == "held-out" else ""), f"   {meaning}"], len(text) + 3)
     yield ""
 
 
 def detail_lines(validation: Validation, record: Record, value: dict[str, Any]) -> Iterator[Block]:
-    """A row per schedule, where the first is off, the errors by level, and where it was
-    measured.
+    """Yield a table of the schedules' errors, the ops of the first with the largest errors, the
+    errors by level, and the source of the measurements.
     """
     yield from _table(validation, value["tolerance"])
     for v in validation.verdicts[: 1 if len(validation.verdicts) > 1 else None]:
@@ -93,6 +95,7 @@ def detail_lines(validation: Validation, record: Record, value: dict[str, Any]) 
 
 
 def _table(validation: Validation, tolerance: float) -> Iterator[Block]:
+    """Yield a table with a row for each schedule, and lines on its marks."""
     headings = ["schedule\n", "measured\nms", "p10 to p90\n", "predicted\nms"]
     headings += ["nominal\n", "+ link\n", "+ host\n", "held-out\n"]
     noise = any(v.floor is not None for v in validation.verdicts)
@@ -120,37 +123,40 @@ def _table(validation: Validation, tolerance: float) -> Iterator[Block]:
     if noise:
         within = sum(v.within_noise for v in validation.verdicts)
         yield Line(
-            "noise: the error with costs from the schedule's own other rounds. A held-out error "
-            f"within it cannot be told from none: {within} of {len(validation.verdicts)} are."
+            "noise: the error with costs from other rounds of the same schedule. Held-out errors "
+            f"within it may be noise alone: {within} of {len(validation.verdicts)} are."
         )
     if any(not v.held_out for v in validation.verdicts):
         counted = ", and not counted below" if any(v.held_out for v in validation.verdicts) else ""
-        yield Line(f"* its costs come from its own run: not held out{counted}", 2)
+        yield Line(f"* costs are from the same run, so it is not held out{counted}", 2)
     yield ""
 
 
 def _residuals(v: Verdict) -> Iterator[Block]:
+    """Yield the errors of a prediction in ms by device, and its ops with the largest errors."""
     from ppsim.real.validation.verdict import CLASSES, find_worst_ops
 
     yield Line([(v.run.name, "name"), ": predicted - measured, ms per device"])
     rows = [
-        [f"device {device}", *(_shift(ms) for ms in row)] for device, row in enumerate(v.residual)
+        [f"device {device}", *(_signed_ms(ms) for ms in row)]
+        for device, row in enumerate(v.residual)
     ]
     yield Table(["", *CLASSES], rows, 110)
-    off = ", ".join(
-        f"{op} on device {device} {_shift(shift)} ms"
-        for op, device, _, shift in find_worst_ops(v, 3)
+    ops = ", ".join(
+        f"{op} on device {device} {_signed_ms(error)} ms"
+        for op, device, _, error in find_worst_ops(v, 3)
     )
-    yield Line(f"furthest off: {off}")
+    yield Line(f"largest errors: {ops}")
     yield ""
 
 
-def _shift(ms: float) -> str:
-    """Write how much later a prediction is, to a hundredth of a millisecond."""
+def _signed_ms(ms: float) -> str:
+    """Return a difference of times with its sign, to a hundredth of a millisecond."""
     return f"{ms:+.2f}".replace("-", MINUS)
 
 
 def _source_text(record: Record) -> str:
+    """Return the date, the machine and the source of the costs of a record, as text."""
     if record.settings["ops"] == "trace":
         costs = f"nominal costs from {record.settings['costs']}"
         if "clocks" in record.settings:
@@ -172,7 +178,7 @@ def _source_text(record: Record) -> str:
 
 
 def _gpu_remarks(record: Record) -> Iterator[str]:
-    """Return remarks on a run on GPUs: its device, and whether the host kept ahead."""
+    """Yield remarks on a run on GPUs: partitions, repetitions left out, and the host's lead."""
     settings = record.settings
     if "emulation" in settings:
         yield f"           {settings['emulation']}"
@@ -183,8 +189,8 @@ def _gpu_remarks(record: Record) -> Iterator[str]:
         )
     for name, count in settings.get("launch_bound", {}).items():
         yield (
-            f"           {name}: {count} repetitions left out, in which the GPU waited for the "
-            f"host (launch-bound)"
+            f"           {name}: {count} repetitions left out, because the GPU waited for the host "
+            f"(launch-bound)"
         )
     if shares := settings.get("issued_share"):
         yield (
@@ -194,7 +200,7 @@ def _gpu_remarks(record: Record) -> Iterator[str]:
 
 
 def picker_of(validation: Validation, titles: Sequence[str]) -> PageExplanation:
-    """Return the data by which ``report_picker.js`` compares timelines, predicted and measured."""
+    """Return the data with which ``report_picker.js`` compares predicted and measured timelines."""
     import numpy as np
 
     from ppsim.analysis.diff import MEANINGS, TERMS, terms_of

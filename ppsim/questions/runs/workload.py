@@ -1,6 +1,4 @@
-"""Options for the computed stages: the transformer of calibrate and validate, or the user's own
-stages.
-"""
+"""Options of stages that compute: the transformer of calibrate and validate, or a module."""
 
 from __future__ import annotations
 
@@ -15,22 +13,23 @@ from ppsim.ask.options import OPTION, Request, option
 R = TypeVar("R", bound=Request)
 
 # The text for ``{module}`` in the help of a command.
-MODULE = """--module takes the stages from a Python file. Its function gets the number of a stage,
-    how many there are, and cpu or cuda, and returns a torch module and an example input; torch's
-    seed is the stage's number. A stage's output is the next one's input, of one shape and dtype;
-    the last stage returns its loss, or a tensor whose mean square is the loss. Several tensors,
-    as tuples of one dtype, travel as one message. A table that two stages share is a copy in
-    each. Microbatch m gets the first example with its values moved on by m. In place of the
-    module a dict may hold it as "module", and functions for kinds of ops that are to run
-    otherwise: F(x), B(x, out, grad), I(x, out, grad), which returns the gradient of x and
-    something for W(saved), and FB(x, backward), which runs backward() while F runs. SEND_F and
-    SEND_B(tensor, peer, group), RECV_F and RECV_B(buffer, peer, group) run in place of
-    torch.distributed.isend and irecv, and return None or what has wait(). UNSHARD(), RESHARD()
-    and REDUCE_GRAD() run where torch's runtime has them, up to 3 stages gathered; their time is
-    in the gaps between ops. An example: gallery/module.py in the repository."""
+MODULE = """--module names a function of a Python file that makes the stages. It is called with
+    the number of a stage, the number of all stages, and cpu or cuda, and returns a torch module and
+    an example input; torch's seed is the number of the stage. A stage's output is the next stage's
+    input, of one shape and dtype; the last stage returns its loss, or a tensor whose mean square is
+    the loss. Several tensors, as tuples of one dtype, travel as one message. A table that two
+    stages share is a copy in each. Microbatch m gets the first example with its values moved on by
+    m. Instead of a module, the function may return a dict with the module as "module" and
+    functions that run kinds of ops: F(x), B(x, out, grad), I(x, out, grad), which returns the
+    gradient of x and a value for W(saved), and FB(x, backward), which runs backward() while F runs.
+    SEND_F and SEND_B(tensor, peer, group), RECV_F and RECV_B(buffer, peer, group) run instead of
+    torch.distributed.isend and irecv, and return None or an object with wait(). UNSHARD(),
+    RESHARD() and REDUCE_GRAD() run where torch's runtime has them, with up to 3 stages gathered;
+    their time is in the gaps between ops. An example: gallery/module.py in the repository."""
 
 
 def _size(*spellings: str, least: int = 1, **more: Any) -> Any:
+    """Declare an option for a size of the transformer."""
     return option(*spellings, type=click.IntRange(min=least), show_default=True, **more)
 
 
@@ -42,7 +41,7 @@ class WorkloadOptions:
         Need(
             ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab", "dtype"),
             lambda g: not g["module"],
-            "--module brings the model, so {options} cannot be given too",
+            "--module makes the stages, so {options} cannot be given too",
             "leave one out",
         ),
     )
@@ -51,35 +50,35 @@ class WorkloadOptions:
     heads: int = _size("--heads", help="Attention heads; they divide the width.")
     sequence: int = _size("--seq", help="Tokens of one sample.", common=True)
     microbatch_size: int = _size("--mbs", "--microbatch-size", help="Samples of a microbatch.")
-    layers: int = _size("--layers", help="Layers that one device holds.", common=True)
+    layers: int = _size("--layers", help="Layers of each device.", common=True)
     vocab: int = _size("--vocab", least=0, help="Vocabulary; 0 leaves embedding and head out.")
 
 
-# The names of these options.
+# names of the transformer's options
 MODEL = tuple(each.name for each in fields(WorkloadOptions))
 
 
 def workload(**defaults: int) -> type[WorkloadOptions]:
-    """Make the group of the transformer's options with these defaults."""
-    own = []
+    """Return the group of the transformer's options with other defaults."""
+    declarations = []
     for each in fields(WorkloadOptions):
         declared = replace(each.metadata[OPTION], default=defaults[each.name])
-        own.append((each.name, int, field(default=declared.default, metadata={OPTION: declared})))
-    return make_dataclass("WorkloadOptions", own, bases=(WorkloadOptions,), frozen=True)
+        value = field(default=declared.default, metadata={OPTION: declared})
+        declarations.append((each.name, int, value))
+    return make_dataclass("WorkloadOptions", declarations, bases=(WorkloadOptions,), frozen=True)
 
 
 def module_option() -> Any:
-    """Declare the option for the user's own stages."""
+    """Declare the option for stages of a user's module."""
     return option(
         "--module",
         metavar="FILE.py:FUNCTION",
-        help="Take the stages from a function of yours: stage(stage, stages, device) returns a "
-        "torch module and an "
-        "example input (below).",
+        help="A function of yours that makes the stages: stage(stage, stages, device) returns a "
+        "torch module and an example input (above).",
     )
 
 
 def explain_module(request: type[R]) -> type[R]:
-    """Put the contract of ``--module`` into the help of a request, in place of ``{module}``."""
+    """Return the request with the contract of ``--module`` in its help, instead of ``{module}``."""
     request.__doc__ = (request.__doc__ or "").replace("{module}", MODULE)
     return request

@@ -278,7 +278,7 @@ async def _read_body(request: Request, most: int, name: str) -> bytearray:
                 raise _Refused(
                     413,
                     f"{name} is larger than {most >> 10:,} KiB",
-                    "ppsim run in a terminal takes more",
+                    "ppsim run in a terminal accepts more",
                 )
     except ClientDisconnect:
         raise _Refused(400, f"{name} is incomplete", "send it again") from None

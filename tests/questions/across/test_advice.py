@@ -17,7 +17,7 @@ from tests.commands import ROOT, invoke, refused
 from tests.real_runs import STRAGGLERS
 
 SMALL = ["--devices", "4", "--mb", "8"]
-LINKED = ["--devices", "3", "--mb", "6", "--link", "1-2=5"]
+LINKED = ["--devices", "3", "--mb", "4", "--link", "1-2=5"]
 ROUNDING = 1e-9
 
 

@@ -105,7 +105,7 @@ def test_schedules_that_the_time_does_not_reach_are_left_out_by_name():
     search = SearchOptions(devices=3, microbatches=5, placement="v", cap=3)
     (problem,) = make_problems(search, CostOptions())
     names = {entry.solution.origin for entry in find_known(problem, CostOptions())}
-    with pytest.warns(UserWarning, match="left out of the list, as the time ended: ") as told:
+    with pytest.warns(UserWarning, match="left out of the list, because the time ended: ") as told:
         assert not find_known(problem, CostOptions(), until=0)
     said = str(told[0].message).partition(": ")[2].split(", ")
     assert {"v-half", "v-min", "zb-v", "v-auto"} <= names <= set(said)
@@ -161,7 +161,7 @@ def test_a_large_schedule_is_timed_once_and_left_out_above_the_cap(monkeypatch):
         answered.known
     ) - 1
     result = call(*SHAPE, "--cap", "2", "--time-limit", "60", "--json")
-    assert "left out of the list, as they hold more than --cap: 1f1b, " in result.stderr
+    assert "left out of the list, because they hold more than --cap: 1f1b, " in result.stderr
     assert {known["fits"] for known in json.loads(result.stdout)["known"]} == {True}
 
 
@@ -281,7 +281,7 @@ def test_an_interrupted_front_goes_on_from_its_results_file(tmp_path, monkeypatc
     monkeypatch.setattr(optimize, "optimize", counted)
     stopped = call(*SMALL, "--front", "--results", file)
     assert stopped.exit_code != 0
-    assert f"2 are kept in {file}: the same command goes on from it" in stopped.stderr
+    assert f"2 are kept in {file}: the same command continues from it" in stopped.stderr
     most = 100
     for _ in range(2):
         assert call(*SMALL, "--front", "--results", file, "--json").stdout == plain
@@ -311,7 +311,7 @@ def test_a_kept_search_is_printed_and_written_without_searching(tmp_path, monkey
     monkeypatch.setattr(optimize, "optimize", ended)
     stopped = call(*words)
     assert "interrupted: the best so far is kept" in stopped.stdout
-    assert "1 is kept in kept.csv: the same command goes on from it" in stopped.stderr
+    assert "1 is kept in kept.csv: the same command continues from it" in stopped.stderr
     assert call(*words).stdout == call(*words, "-o", "kept-best.csv").stdout == plain
     assert (tmp_path / "kept-best.csv").read_bytes() == (tmp_path / "plain.csv").read_bytes()
     assert starts == [0, 1]
@@ -342,7 +342,7 @@ def test_a_front_never_rises_and_ends_where_memory_helps_no_more(tmp_path):
     ("words", "message"),
     [
         (("--mb", "8"), "the size is missing"),
-        ((*SHAPE, "--mb-scale", "1,2,1,1,1,1,1,1"), "--mb-scale is beyond what a search knows"),
+        ((*SHAPE, "--mb-scale", "1,2,1,1,1,1,1,1"), "--mb-scale cannot be searched"),
         ((*SHAPE, "--chunks", "2"), "placement linear has one stage per device"),
         ((*SHAPE, "--tf", "1,2"), "tf has 2 values for 4 stages"),
         ((*SHAPE, "--tr", "2"), "--tr has no effect"),
@@ -399,21 +399,21 @@ def test_time_that_ends_before_a_schedule_is_timed_is_said(monkeypatch):
             9.0,
             True,
             False,
-            "no schedule has a shorter span; this one is 25.0% from it at most",
+            "no schedule has a shorter span; this one is 25.0% above it at most",
             "found by: a search",
         ),
         (
             9.0,
             False,
             False,
-            "this one is 25.0% from it at most",
+            "this one is 25.0% above it at most",
             "a proof needs OR-tools: " + INSTALL_OPTIMIZE,
         ),
         (
             9.0,
             False,
             True,
-            "this one is 25.0% from it at most",
+            "this one is 25.0% above it at most",
             "interrupted: the best so far is kept",
         ),
     ],
@@ -437,7 +437,7 @@ def test_only_what_attains_its_bound_is_said_to_be_proved(bound, solver, interru
     assert sentences(outcome)[-1] == ends
     assert (
         sentences(outcome)[0]
-        == "x, the best of the list that fits, has a span of 12: no more, no less"
+        == "x, the best of the list that fits, has a span of 12: this is the same"
     )
     longer = replace(outcome, known=(NamedSolution(replace(slow, span=16.0, origin="x"), True),))
     assert sentences(longer)[0].endswith("has a span of 16: this is 25.0% less")
@@ -499,7 +499,7 @@ def test_copies_to_the_host_are_no_part_of_a_search(more, tmp_path, monkeypatch)
     """It is refused with what does it: the best order first, then the rule for copies."""
     monkeypatch.chdir(tmp_path)
     error = refused("optimize", *SHAPE, *more)
-    assert f"{more[0]} is of copies to the host" in str(error)
+    assert f"{more[0]} is for copies to the host" in str(error)
     best, then = error.hint.split(", then ppsim ")
     assert "-o best.json" in best
     assert invoke("optimize", *SHAPE, "--time-limit", "1", "-o", "best.json").exit_code == 0

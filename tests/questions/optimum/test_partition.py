@@ -94,7 +94,7 @@ def test_what_a_better_answer_needs_is_said(monkeypatch):
     """
     for name in ("ortools", "ortools.sat.python"):  # which another test may have imported
         monkeypatch.setitem(sys.modules, name, None)
-    proof, times = "a proof needs OR-tools: pip install", "the embedding and the head take none"
+    proof, times = "a proof needs OR-tools: pip install", "the embedding and the head take no time"
     limit = ("--time-limit", f"{ENDLESS:g}")
     listed = invoke(
         "partition", "1f1b", "--devices", "4", "--mb", "8", "--model", "llama3-8b", *limit
@@ -363,7 +363,7 @@ def test_python_gets_the_split_with_its_times_and_proof():
 
 
 def test_costs_of_whole_stages_are_refused():
-    with pytest.raises(InputError, match="layers take"):
+    with pytest.raises(InputError, match="times of layers"):
         partition("1f1b", devices=2, microbatches=2, num_layers=4, costs=Costs.of(F=1))
 
 

@@ -122,16 +122,16 @@ def test_the_profile_of_uneven_stages_prices_each_of_them(tmp_path):
             "def stage",
         ),
         ("returns_no_module", "stage 0: the module is a list", "def stage"),
-        ("several_dtypes", "stage 1: takes tensors of float32, float64", "one message"),
+        ("several_dtypes", "stage 1: the example inputs are of float32, float64", "one message"),
         (
             "does_not_chain",
-            r"stage 1: takes \(2, 4\) of float32, and stage 0 returns \(2, 5\) of float32",
+            r"stage 1: its input is \(2, 4\) of float32, and stage 0 returns \(2, 5\) of float32",
             "next",
         ),
         ("has_no_gradient", "stage 0: the output has no gradient", "detach"),
-        ("is_cut", "stage 1: its backward gives no gradient of its input", "detach"),
+        ("is_cut", "stage 1: its backward returns no gradient of its input", "detach"),
         ("half_a_split", "I and W are halves of one backward", "both"),
-        ("unknown_kind", "a function of 'BW'", "FB"),
+        ("unknown_kind", "not a kind of op: 'BW'", "FB"),
         ("two_outputs", "the output is a tuple, not a tensor", "tuple of tensors"),
         ("no_such", "has no function 'no_such'", "stage"),
     ],
@@ -151,15 +151,15 @@ def test_what_is_wrong_with_a_stage_is_said_with_its_place(tmp_path, function, s
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--module", FILE), "how many there are is missing"),
+        (("--module", FILE), "needs the number of stages"),
         (("--stages", "4"), "--stages is the number of stages of --module"),
         (
             ("--module", FILE, "--stages", "4", "--hidden", "64"),
-            "--module brings the model, so --hidden",
+            "--module makes the stages, so --hidden",
         ),
         (
             ("--module", FILE, "--stages", "4", "--dtype", "float64"),
-            "--module brings the model, so --dtype",
+            "--module makes the stages, so --dtype",
         ),
         pytest.param(
             ("--module", "nowhere.py:stage", "--stages", "4"),

@@ -127,7 +127,7 @@ def damaged(folder: Path, rank: int, change) -> None:
             lambda row: [
                 row.__setitem__(k, [t - 300 for t in row[k]]) for k in ("fwd_start", "fwd_end")
             ],
-            "no order of chunks",
+            "in every order of chunks",
         ),
     ],
 )

@@ -202,7 +202,7 @@ def test_a_command_says_what_is_measured_and_what_is_not(tmp_path):
     assert "times of dense layers, embedding and output, measured with hidden 8192" in said
     assert "collectives, messages, gradient reductions and the optimizer are the curve's" in said
     refused = invoke("model", "llama3-70b", "--profile", path)
-    assert "--profile has times, and a step needs the links" in str(refused.exception)
+    assert "--profile has times of ops, and a step also needs the links" in str(refused.exception)
 
 
 def test_a_plan_takes_whole_stages_only_with_the_sizes_they_were_measured_with(tmp_path):

@@ -748,7 +748,7 @@ def test_an_interrupted_plan_keeps_its_results(tmp_path):
     _, errors = started.communicate(timeout=HANG_S)
     assert started.returncode == 130
     assert "Traceback" not in errors
-    assert "the same command goes on from it" in errors
+    assert "the same command continues from it" in errors
 
 
 @pytest.mark.sampled(3)
@@ -877,6 +877,7 @@ def test_plans_gain_over_1f1b_in_their_layout(monkeypatch):
     assert all("gain" not in plan for plan in ask_plan("llama3-8b", "dgx-h100", **sizes).plans)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("model", "tp", "said"),
     [
