@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.base.source import read_bytes
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import PAIRED, Packed, pack
 from ppsim.core.schedule import Schedule
@@ -148,7 +149,10 @@ def _refuse_missing_file(source: str) -> None:
             "a file; ppsim read and ppsim explain --trace take a run's folder",
         )
     if "/" in source or (Path(source).suffix and source.lower().endswith(tuple(readable()))):
-        raise InputError(f"cannot read '{source}': No such file or directory", "check the path")
+        read_bytes(source)  # says why it cannot be read
+        raise InputError(
+            f"the name of '{source}' does not say its format", f"one of {' '.join(readable())}"
+        )
 
 
 def _schedule_from(
