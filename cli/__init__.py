@@ -1,7 +1,7 @@
-"""The command line: one module per command, found by name and imported on use.
+"""The command line: one module per command, found by its name and imported when it is used.
 
 A command is made of the question of its name, or is the ``command`` of a module here. The first
-line of the module's docstring is what the list of commands says about it.
+line of the module's docstring is the command's summary in the list of commands.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EPILOG = (
     "PPSIM_MAX_SIZE, such as 1GiB, is the largest file that is read."
 )
 INTERNAL = 70
-# The sections of --help, in their order; a command names its own.
+# The sections of --help, in their order; each command names the section that lists it.
 SECTIONS = (
     "How long a step takes, and which schedule is best",
     "Why, and what would help",
@@ -57,36 +57,34 @@ class Commands(click.Group):
         return sorted([*list_questions(), *_own_commands()])
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Import the command of a name; None where there is none."""
+        """Import the command of a name; None if there is none."""
         name = RENAMED.get(name, name)
         known = name in _own_commands() or module_of(name)
         return _import_command(name) if known else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, but refuse words that are not valid text: no message could show
-        them.
+        """Parse as click does, but refuse words that are not valid text, which no message could
+        show.
         """
         for number, word in enumerate(args, start=1):
-            if (
-                any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in word)
-                and not ctx.resilient_parsing
-            ):
-                from ppsim.base.text import shorten
+            is_text = not any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in word)
+            if is_text or ctx.resilient_parsing:
+                continue
+            from ppsim.base.text import shorten
 
-                why = (
-                    "has a NUL character"
-                    if "\0" in word
-                    else f"is not text in {sys.getfilesystemencoding()}"
-                )
-                raise InputError(
-                    f"word {number} after ppsim, '{shorten(word)}', {why}",
-                    "type it again; rename a file of such a name",
-                )
+            reason = f"is not text in {sys.getfilesystemencoding()}"
+            if "\0" in word:
+                reason = "has a NUL character"
+            raise InputError(
+                f"word {number} after ppsim, '{shorten(word)}', {reason}",
+                "type it again; rename a file of such a name",
+            )
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the main commands by topic, the others with --help-all; no command's module is
-        imported.
+        """List the main commands by section, and others only with --help-all.
+
+        Modules of commands are read, but not imported.
         """
         places = {name: place_of(_source(name)) for name in self.list_commands(ctx)}
         for section in SECTIONS:
@@ -105,7 +103,7 @@ class Commands(click.Group):
             )
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run as click does, but let an EOFError reach :func:`main`; click turns it into an
+        """Run as click does, but let an EOFError reach :func:`main`: click would make it an
         interrupt.
         """
         try:
@@ -117,7 +115,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command as click does, and suggest the closest name if there is none."""
-        if args[:1] == ["help"]:  # as people type it
+        if args[:1] == ["help"]:  # "ppsim help run" is "ppsim run --help"
             args = [*args[1:], "--help"]
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             from ppsim.base.text import guess_of
@@ -131,9 +129,7 @@ class Commands(click.Group):
 
 
 def _is_schedule(word: str) -> bool:
-    """Return whether a word names a schedule of the registry; reads no file and loads no user's
-    code.
-    """
+    """Return True if a word names a schedule of the registry; reads no file and runs no code."""
     from ppsim.schedules import find, split_chunks
 
     try:
@@ -149,7 +145,7 @@ class _EndOfFile(Exception):
 
 @cache
 def _import_command(name: str) -> click.Command:
-    """Import a command, and make it of its question: of the request that ``answer`` takes."""
+    """Import a command; that of a question is made of the request that its ``answer`` takes."""
     module = importlib.import_module(_module(name))
     if name in _own_commands():
         command: click.Command = module.command
@@ -165,7 +161,7 @@ def _import_command(name: str) -> click.Command:
 
 @cache
 def _own_commands() -> list[str]:
-    """List the commands that are modules here, and not questions."""
+    """Return the names of commands that are modules of this folder, not questions."""
     return [path.stem for path in Path(__path__[0]).glob("[!_]*.py")]
 
 
@@ -175,13 +171,13 @@ def _module(name: str) -> str:
 
 
 def _source(name: str) -> str:
-    """Read the text of a command's module, without running it."""
+    """Return the source of a command's module, without running it."""
     room, *inside = _module(name).split(".")[1:]
     return Path(__path__[0]).parent.joinpath(room, *inside).with_suffix(".py").read_text("utf-8")
 
 
 def _summary(name: str) -> str:
-    """Return the first line of a command's module, which is its summary."""
+    """Return the summary of a command: the first line of its module."""
     return _source(name).partition("\n")[0].strip('"')
 
 
@@ -204,14 +200,14 @@ group.params.append(help_all())
 
 
 def _show_progress(wanted: bool = True) -> AbstractContextManager[Report]:
-    """Show the progress of a block on stderr, where it is wanted."""
+    """Return a context that shows the progress of its block on stderr, if wanted."""
     from ppsim.cli._progress import progress_bar
 
     return progress_bar(wanted)
 
 
 def _show_work(what: str) -> AbstractContextManager[None]:
-    """Print what a block does once it has taken long."""
+    """Return a context that prints the name of its work if the block takes long."""
     from ppsim.cli._progress import show_line
 
     return show_line(what)
@@ -225,7 +221,7 @@ def main() -> None:
     with orderly_end():
         code = _run()
         silence()
-    # or the interpreter's end searches all there is for circles, for seconds after large runs
+    # else the interpreter's end searches all objects for cycles, for seconds after large runs
     gc.freeze()
     sys.exit(code)
 
@@ -247,14 +243,14 @@ def _run() -> int:
 
 
 def _explain(error: BaseException) -> int:
-    """Print an error as one message and return the exit code."""
+    """Print an error as one message, and return the exit code."""
     if isinstance(error, _EndOfFile) and error.__cause__:
         error = error.__cause__
     if isinstance(error, PpsimError):
         return _complain(_message_and_hint(f"Error: {error}", error.hint), error.exit_code)
     if isinstance(error, click.ClickException):
         return _show_refusal(error)
-    if isinstance(error, ReaderGone):  # it has read all that it needs
+    if isinstance(error, ReaderGone):  # the reader of a pipe has read enough
         return 0
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -272,7 +268,7 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, OSError):
         return _complain(_describe(error), 2)
     *_, innermost = traceback.walk_tb(error.__traceback__)
-    # a full disk cuts what Python keeps of a module
+    # a full disk may have cut a file of Python's bytecode
     if innermost[0].f_code.co_name == "_compile_bytecode":
         damaged = f"Error: a file of this installation is damaged ({error})"
         return _complain(
@@ -295,11 +291,11 @@ def _explain(error: BaseException) -> int:
 
 
 def _show_refusal(error: click.ClickException) -> int:
-    """Print a refusal by click in the form of all errors, wrapped; print help that it raises
-    unchanged.
+    """Print a refusal by click in the form of all errors; errors that show themselves, such as
+    help, print unchanged.
     """
-    own = type(error).show not in (click.UsageError.show, click.ClickException.show)
-    if own or not isinstance(error, click.UsageError):
+    shows_itself = type(error).show not in (click.UsageError.show, click.ClickException.show)
+    if shows_itself or not isinstance(error, click.UsageError):
         error.show()
         return error.exit_code
     if error.ctx is not None:
@@ -309,6 +305,7 @@ def _show_refusal(error: click.ClickException) -> int:
 
 
 def _describe(error: OSError) -> str:
+    """Return the message of an error of the operating system."""
     if error.filename == STANDARD_OUTPUT:
         return _message_and_hint(
             f"Error: cannot write {STANDARD_OUTPUT}: {error.strerror}",
@@ -320,7 +317,7 @@ def _describe(error: OSError) -> str:
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
-    """Print a library's warning as one line, without its place in the library."""
+    """Print a library's warning as one line, without its file and line."""
     from ppsim.base.text import shorten
 
     _warn_once(f"Warning: {shorten(str(message), WIDEST)}")
@@ -335,7 +332,7 @@ def _note(text: str) -> None:
 
 @cache
 def _warn_once(text: str) -> None:
-    """Print a warning that several files of one command share once."""
+    """Print a warning; a second time, nothing."""
     _complain(text, 0)
 
 
@@ -344,6 +341,7 @@ def _message_and_hint(message: str, hint: str) -> str:
 
 
 def _complain(message: str, code: int) -> int:
+    """Print a message on stderr, and return the exit code."""
     from ppsim.base.text import shorten_lines
 
     text = shorten_lines(message)

@@ -26,7 +26,7 @@ from ppsim.cli._streams import ReaderGone
 R = TypeVar("R", bound=Request)
 
 
-# What Megatron-LM, torchtitan and short memory call our options.
+# Names of options in Megatron-LM, torchtitan and habit, with ppsim's name.
 ELSEWHERE = {
     "-p": "--devices",
     "--pipeline-model-parallel-size": "--devices",
@@ -44,22 +44,19 @@ ELSEWHERE = {
     "--seq-length": "--seq",
 }
 
-# What people look for, and ppsim says in another way: in all commands, or in one.
+# Options that ppsim lacks, in all commands or in one, with the option to use instead.
 OTHERWISE = {
     "memory --cluster": "Memory needs no cluster: --model and --tp say how much a GPU holds, and "
     "--cap, such as 80GiB, how much fits. ppsim run takes a cluster",
     "partition --cluster": "A layer takes --t-layer or the times of --profile, and the memory of a "
     "GPU is --cap, such as 80GiB. ppsim plan chooses a layout for a model on a cluster",
     "--optimizer": "Memory counts Adam's states, 12 bytes a parameter: a copy in 32 bits and two "
-    "moments. ppsim model "
-    "and plan count moments in 16 bits with --moment-precision bf16",
+    "moments. ppsim model and plan count moments in 16 bits with --moment-precision bf16",
 }
 
 
 class Question(click.Command):
-    """The command of a request; its short help has the common options, under the headings of their
-    sections.
-    """
+    """The command of a request; its short help lists the common options by section."""
 
     def __init__(self, request: type[Request], run: Callable[[click.Context, Any], None]) -> None:
         hidden = list_refused(request)
@@ -74,9 +71,9 @@ class Question(click.Command):
                 for name in values
                 if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
             ]
-            asked = make(request, values, given)
-            check_given(TypedOptions.from_request(asked))
-            run(ctx, asked)
+            asked_request = make(request, values, given)
+            check_given(TypedOptions.from_request(asked_request))
+            run(ctx, asked_request)
 
         super().__init__(name, params=params, callback=callback, help=text)
         self.silent = [help_all(), debug()]
@@ -84,8 +81,8 @@ class Question(click.Command):
         self._parser: Any = None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, suggest ppsim's name for other tools' options, and refuse a
-        single-value option given twice.
+        """Parse as click does, but suggest ppsim's name for options of other tools, and refuse an
+        option of one value that is given twice.
         """
         words = [*spell_out(self.get_params(ctx), args)]
         try:
@@ -94,10 +91,10 @@ class Question(click.Command):
             return super().parse_args(ctx, words)
         except click.NoSuchOption as error:
             typed = error.option_name.partition("=")[0]
-            said = OTHERWISE.get(f"{self.name} {typed}") or OTHERWISE.get(typed)
-            if said:
+            advice = OTHERWISE.get(f"{self.name} {typed}") or OTHERWISE.get(typed)
+            if advice:
                 raise click.NoSuchOption(
-                    error.option_name, f"No such option '{typed}'. {said}.", ctx=ctx
+                    error.option_name, f"No such option '{typed}'. {advice}.", ctx=ctx
                 ) from None
             ours = ELSEWHERE.get(typed)
             if not ours or all(ours not in param.opts for param in self.params):
@@ -105,7 +102,7 @@ class Question(click.Command):
             message = f"No such option '{error.option_name}'. Did you mean '{ours}'?"
             raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
         except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # with which it names the command's help
+            error.ctx = error.ctx or ctx  # so that the message names the command's help
             raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -124,7 +121,7 @@ class Question(click.Command):
         return self._parser
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options under their headings, the rare ones only with --help-all."""
+        """List the options by section, and rare ones only with --help-all."""
         everything, rare = ctx.meta.get(HELP_ALL, False), 0
         sections: dict[str, list[tuple[str, str]]] = {}
         for each, param in zip(self.declared, self.params, strict=True):
@@ -146,13 +143,13 @@ class Question(click.Command):
 
 
 def make_parameter(declared: Option, *, hidden: bool = False) -> click.Parameter:
-    """Make click's parameter of a declared option; a hidden one is not in the help."""
+    """Return click's parameter of a declared option; a hidden one is not in the help."""
     if declared.is_argument:
         return click.Argument(
             [declared.name], type=declared.type, **{"required": False, **declared.settings}
         )
     spellings, settings = [*declared.spellings, declared.name], dict(declared.settings)
-    if not settings.get("required"):  # click takes any default for an answer, None too
+    if not settings.get("required"):  # for click, an option with a default is never missing
         settings["default"] = declared.default
     return click.Option(
         spellings, type=declared.type, help=declared.help, hidden=hidden, **settings
@@ -160,7 +157,7 @@ def make_parameter(declared: Option, *, hidden: bool = False) -> click.Parameter
 
 
 def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterator[str]:
-    """Insert the default value of options that may stand alone and are followed by no value."""
+    """Yield the words of a command line, with a value added to options that stand alone."""
     optional = {
         word: each.type
         for each in params
@@ -182,26 +179,25 @@ def refuse_twice(ctx: click.Context, given: Sequence[click.Parameter]) -> None:
 
 
 def ask_command(request: type[R], answer: Callable[[R], Answer[Any] | None]) -> Question:
-    """Make the command of a question: it asks, writes every -o, and prints the answer if there is
-    one.
-    """
+    """Return the command of a question: it writes every -o of the answer, and prints it."""
 
-    def run(ctx: click.Context, asked: Any) -> None:
-        output = output_of(asked)
+    def run(ctx: click.Context, asked_request: Any) -> None:
+        output = output_of(asked_request)
         if isinstance(output, OutputOptions):
             find_targets(output, tables=request.tables)
-        asked.check()
-        found = answer(asked)
-        if found and (code := show(found, output, flatten(asked))):
+        asked_request.check()
+        found = answer(asked_request)
+        if found and (code := show(found, output, flatten(asked_request))):
             ctx.exit(code)
 
     return Question(request, run)
 
 
 def show(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> int:
-    """Write the files of an answer and print it; if a file cannot be written, print nothing.
+    """Write the files of an answer, print it, and return the exit code.
 
-    An answer with new measurements is printed before its files are written.
+    If a file cannot be written, nothing is printed. But an answer with new measurements is printed
+    before its files are written.
     """
     writers = found.writers(output) if output.output else []
     if found.is_irreplaceable:
@@ -218,10 +214,10 @@ def show(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> int:
 
 
 def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:
-    """Print the answer in the form asked for, unless a file goes to standard output, and its
-    notes.
+    """Print an answer as --json and --quiet ask, unless -o - writes to standard output; then its
+    notes on standard error.
     """
-    with suppress(ReaderGone):  # which takes no files with it
+    with suppress(ReaderGone):  # files are written even if the reader of a pipe is gone
         if face.get("as_json"):
             from ppsim.base.json_output import dump_json
 

@@ -8,21 +8,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-PATIENCE_S = 0.5
-NAME = 32  # letters of the step at most
-LINE_AFTER_S = 1.0
+PATIENCE_S = 0.5  # seconds of work before the bar is shown
+NAME = 32  # most letters of a step's name
+LINE_AFTER_S = 1.0  # seconds of work before the line is printed
 
 _bars: list[Any] = []
 
 
 @contextmanager
 def progress_bar(show: bool = True) -> Iterator[Callable[[float | None, str], None]]:
-    """Show the progress of the block; gives a function to call with the share done, 0 to 1, and the
-    current step.
+    """Show the progress of the block; yields a function to call with the finished share, from 0 to
+    1, and the current step.
 
-    The bar comes after half a second of work, whether the block has reported or not, and only where
-    ``show`` is set and stderr is a terminal. It pulses, without a time left, until a share is known
-    and whenever that is None.
+    The bar appears after half a second of work, reported or not, and only if ``show`` is set and
+    stderr is a terminal. While the share is None or not known, it pulses, without a time left.
     """
     if not show or not sys.stderr.isatty():
         yield lambda done, what: None
@@ -55,7 +54,7 @@ def progress_bar(show: bool = True) -> Iterator[Callable[[float | None, str], No
 
 
 def _make_bar() -> Any:
-    """Return the bar: a step, a share and a time left; the last two need a known share."""
+    """Return a bar with the step, and with the finished share and the time left if known."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -88,20 +87,20 @@ def _make_bar() -> Any:
 
 @contextmanager
 def show_line(what: str) -> Iterator[None]:
-    """Print the name of the block's work after one second; only on a terminal without a bar."""
+    """Print the name of the block's work after one second, on a terminal without a bar."""
     if not sys.stderr.isatty():
         yield
         return
     done = threading.Event()
 
-    def tell() -> None:
+    def print_late() -> None:
         if not done.wait(LINE_AFTER_S) and not _bars:
             print(f"{what} ...", file=sys.stderr, flush=True)
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    printer = threading.Thread(target=print_late, daemon=True)
+    printer.start()
     try:
         yield
     finally:
         done.set()
-        teller.join()
+        printer.join()

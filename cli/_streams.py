@@ -1,4 +1,4 @@
-"""Standard streams of a process: reopened if closed, buffered, with distinct errors."""
+"""Standard streams of the process: reopened if closed, buffered, with errors of their own."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from typing import Any
 from ppsim.base.numbers import MINUS
 
 STANDARD_OUTPUT = "standard output"
-# A closed stream becomes the null device, opened the wrong way round so that reading or writing
-# fails as it should; standard error is opened for writing, as there is no other place for messages.
+# A closed stream becomes the null device, with flags that make reading or writing fail as it
+# should; standard error is opened for writing, because messages have no other place.
 CLOSED = (("stdin", 0, os.O_WRONLY), ("stdout", 1, os.O_RDONLY), ("stderr", 2, os.O_WRONLY))
 
 
 class ReaderGone(BaseException):
-    """Standard output has lost its reader; not an OSError, which click and rich turn into exit code
-    1.
+    """Standard output has no reader any more.
+
+    It is not an OSError, because click and rich turn those into exit code 1.
     """
 
 
 class _Output(io.FileIO):
-    """Standard output: its errors name it."""
+    """Standard output; errors name it instead of a file."""
 
     def write(self, data: Any, /) -> int:
-        """Write as much as goes at once."""
+        """Write as much as possible at once, and return the number of bytes."""
         try:
             return super().write(data)
         except BrokenPipeError as error:
@@ -38,27 +39,25 @@ class _Output(io.FileIO):
 
 
 class _Messages(io.FileIO):
-    """Standard error; a message that cannot be written is dropped, and work continues."""
+    """Standard error; a message that cannot be written is dropped, and the work continues."""
 
     def write(self, data: Any, /) -> int:
-        """Write as much as goes at once, or drop it."""
+        """Write as much as possible at once, or drop all; return the number of bytes."""
         with suppress(OSError):
             return super().write(data)
         return memoryview(data).nbytes
 
 
 def _ascii_replacement(error: UnicodeError) -> tuple[str, int]:
-    """Return an ASCII minus for the true one if an encoding lacks it, and '?' for any other
-    character.
-    """
+    """Return ASCII for characters that an encoding lacks: '-' for the minus sign, else '?'."""
     assert isinstance(error, UnicodeEncodeError)
     lost = error.object[error.start : error.end]
     return "".join("-" if sign == MINUS else "?" for sign in lost), error.end
 
 
 def repair_streams() -> None:
-    """Reopen closed streams, write standard output whole, and print characters that an encoding
-    lacks as '?'.
+    """Reopen closed streams, buffer standard output, and print characters that an encoding lacks as
+    '?'.
     """
     codecs.register_error("plainly", _ascii_replacement)
     for name, number, flags in CLOSED:
@@ -71,10 +70,10 @@ def repair_streams() -> None:
 
 
 def _reopened(stream: Any, raw: type[io.FileIO]) -> Any:
-    """Open a stream again over another file object, with a buffer even under PYTHONUNBUFFERED.
+    """Return a stream opened again over another file object, buffered even under PYTHONUNBUFFERED.
 
-    An unbuffered file writes a part where the disk is full, without an error. A stream in memory
-    stays as it is.
+    On a full disk, an unbuffered file writes a part without an error. A stream in memory stays as
+    it is.
     """
     with suppress(OSError, ValueError, AttributeError):
         lines = stream.line_buffering or isinstance(stream.buffer, io.RawIOBase)
@@ -84,7 +83,7 @@ def _reopened(stream: Any, raw: type[io.FileIO]) -> Any:
 
 
 def silence() -> None:
-    """Drop unwritten standard output, so that the interpreter's own flush cannot fail."""
+    """Drop standard output that cannot be written, so that the interpreter's flush cannot fail."""
     try:
         sys.stdout.flush()
     except (OSError, ReaderGone):
@@ -92,9 +91,7 @@ def silence() -> None:
 
 
 def _open_null_device(number: int, flags: int) -> int:
-    """Open the null device under a number, or under another where Python has given that to
-    something else.
-    """
+    """Open the null device as a file number, or as another one if that number is in use."""
     handle = os.open(os.devnull, flags)
     with suppress(OSError):
         os.fstat(number)

@@ -27,6 +27,7 @@ class CompletionRequest(Request):
 
 
 def _complete(ctx: click.Context, asked: CompletionRequest) -> None:
+    """Print the completion script of a shell."""
     from click.shell_completion import get_completion_class
 
     from ppsim.cli import group

@@ -28,8 +28,7 @@ TRACES = (
 class OpenRequest(Request):
     """Open a page or a figure in the browser, and a trace in Perfetto's viewer.
 
-    A trace is served to the viewer once, from port 9001 of this machine; it is not sent anywhere
-    else.
+    A trace is served to the viewer once, from port 9001 of this machine, and sent nowhere else.
 
     \b
       ppsim run -s zb-1p --stages 4 --mb 8 -o zb.trace.json && ppsim open zb.trace.json
@@ -39,11 +38,12 @@ class OpenRequest(Request):
     question: ClassVar[str] = "open"
     file: str = option(metavar="FILE", type=click.Path(), required=True)
     print_url: bool = flag(
-        "--print-url", help="Print the address, and open no browser.", common=True
+        "--print-url", help="Print the address instead of opening a browser.", common=True
     )
 
 
 def _open(ctx: click.Context, asked: OpenRequest) -> None:
+    """Open a page or a figure in the browser, or serve a trace to Perfetto's viewer once."""
     import webbrowser
 
     def show(address: str) -> None:
@@ -57,14 +57,14 @@ def _open(ctx: click.Context, asked: OpenRequest) -> None:
         return show(path.resolve().as_uri())
     if not path.name.lower().endswith(TRACES):
         raise InputError(
-            f"'{file}' is neither a page, a figure nor a trace",
+            f"not a page, a figure or a trace: '{file}'",
             f"one of {' '.join((*PAGES, *TRACES))}",
         )
     from ppsim.show.server.one_file import serve_once
 
     def ready(address: str) -> None:
         show(address)
-        click.echo("waiting for the viewer to take the file (Ctrl-C ends it)", err=True)
+        click.echo("waiting for the viewer to load the file (Ctrl-C ends it)", err=True)
 
     return serve_once(content, path.name, ready=ready)
 

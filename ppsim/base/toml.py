@@ -30,7 +30,7 @@ T = TypeVar("T")
 Place = tuple[str | int, ...]
 LARGEST_BYTES = 4 << 20
 LARGEST = {bool: 1, int: (1 << 63) - 1, float: 10**300}
-KEPT = 8  # files that were read last, which are not parsed again
+CACHED = 8  # number of parsed files in the cache
 MOST_PARTS = 16  # of a dotted key, as tomllib's time and memory grow with their square
 WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 _STRING = re.compile(r"""'[^'\n]*+'|"(?:[^"\\\n]|\\.)*+"|#.*""")
@@ -99,8 +99,8 @@ def _parse(text: str, path: str, cls: type[Any], schema: str, hint: str) -> Any:
     return _build(cls, data, (), _Source(path, lines))
 
 
-# a command reads the same file for several of its numbers
-_parsed: Callable[..., Any] = lru_cache(maxsize=KEPT)(_parse)
+# cached, as a command reads the same file several times
+_parsed: Callable[..., Any] = lru_cache(maxsize=CACHED)(_parse)
 
 
 @cache

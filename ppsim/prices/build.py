@@ -1,15 +1,16 @@
-"""From options to a schedule, its costs and its memory: the one door to all three.
+"""Build a schedule, its costs and its memory from options.
 
-Every function here asks the parts that the options call (``parts/``, one file each) one after the
+Every function here asks the parts that the options call (``parts/``, one file each), one after the
 other:
 
-- **Schedule**: parts fill in the shape, the registry makes the queues, parts add ops to them.
-- **Costs**: a real run gives them or else the source, one of the parts. Parts then change them.
-- **Memory**: the model gives the memory of stages, or else the first part that can. Parts then
+- **Schedule**: parts fill in the shape, the registry makes the queues, and parts add ops.
+- **Costs**: a real run gives them, or else the source, which is one of the parts. Then parts change
+  them.
+- **Memory**: the model gives the memory of stages, or else the first part that can. Then parts
   change it.
-- **Refusals**: an option that no schedule uses is refused, in the words of its part.
+- **Refusals**: an option that no schedule uses is refused, with the reason of its part.
 
-Parts are asked from the last to the first, in the order of their options in the help.
+Parts are asked from the last to the first, by the order of their options in the help.
 """
 
 from __future__ import annotations
@@ -51,16 +52,18 @@ def build(
     measured: Costs | None = None,
     model: TrainedModel | None = None,
 ) -> tuple[Schedule, Costs]:
-    """Make the schedule and its costs, refusing times that it does not use; ``merge`` joins I and W
-    into B.
+    """Return the schedule and its costs; ``merge`` joins I and W into B.
+
+    Raises:
+        InputError: there is no such schedule, it refuses the shape, or it does not use a time.
     """
     price = partial(build_costs, costs=costs, network=network, measured=measured, model=model)
     schedule = build_schedule(spec, shape, costs, network, quiet=quiet, price=price)
     if shape.stages and not (shape.devices or shape.chunks or quiet or schedule.n_chunks == 1):
-        fewer = f"{schedule.n_stages} stages are {schedule.n_devices} devices"
+        sizes = f"{schedule.n_stages} stages are {schedule.n_devices} devices"
         note(
-            f"{fewer}: {schedule.name} has {schedule.n_chunks} stages on each (--devices "
-            f"{shape.stages} for as many)"
+            f"{sizes}: {schedule.name} has {schedule.n_chunks} stages on each "
+            f"(for as many devices: --devices {shape.stages})"
         )
     if merge:
         from ppsim.core.split_backward import merge_backwards
@@ -81,19 +84,18 @@ def build_schedule(
     quiet: bool = False,
     price: Pricing | None = None,
 ) -> Schedule:
-    """Make the schedule of that spelling, in the shape that the options give, with the ops that
-    they add.
+    """Return a schedule in the shape of the options, with the ops that they add.
 
     Args:
         spec: a schedule's spelling, or a schedule.
         shape: the shape.
         costs: the options of costs, which may fill in the shape.
         network: the options of messages.
-        quiet: whether notes are left out.
-        price: makes the costs that a family plans with, in place of ``costs``.
+        quiet: True prints no notes.
+        price: returns the costs that a family plans with, instead of those of ``costs``.
 
     Raises:
-        InputError: no such schedule, or a shape that it refuses.
+        InputError: there is no such schedule, or it refuses the shape.
     """
     costs = costs or CostOptions()
     asked = ask_costs(costs, network)
@@ -119,7 +121,7 @@ def build_schedule(
 
 
 def _note_left_out(spec: str, asked: Asked) -> None:
-    """Say why the sends and receives in a file differ from the timed ones, where they are not."""
+    """Note why the sends and receives of a file are not the timed ones, if they are not."""
     network = asked.network
     if not (network and network.detailed):
         note(f"sends and receives of {spec} are left out; --p2p times them")
@@ -136,44 +138,43 @@ def build_costs(
     measured: Costs | None = None,
     model: TrainedModel | None = None,
 ) -> Costs:
-    """Make the costs of a schedule.
+    """Return the costs of a schedule.
 
     Args:
         schedule: the schedule.
         costs: the options of costs.
         network: the options of messages; a cluster gives all links.
-        measured: the costs of a real run, of whole sequences, in place of those that the options
-            give.
-        model: says what part of a stage ``--recompute`` runs again.
+        measured: the costs of a real run, for whole sequences, which replace those of options.
+        model: the model whose modules ``--recompute`` may run again.
     """
     asked = ask_costs(costs, network, measured, model)
     if measured:
         from ppsim.analysis.changes import adapt_costs, times_sliced
 
-        made = adapt_costs(measured, schedule)
+        prices = adapt_costs(measured, schedule)
         if schedule.n_slices > 1:
-            made = times_sliced(made, 1 / schedule.n_slices)
+            prices = times_sliced(prices, 1 / schedule.n_slices)
     else:
-        made = asked.source.price(schedule, asked)
+        prices = asked.source.price(schedule, asked)
         if schedule.n_slices > 1 and asked.source.is_of_whole_sequences:
-            pair = None if made.pair is None else made.pair / schedule.n_slices
-            made = replace(made, time=made.time / schedule.n_slices, pair=pair)
+            pair = None if prices.pair is None else prices.pair / schedule.n_slices
+            prices = replace(prices, time=prices.time / schedule.n_slices, pair=pair)
     for part in asked.parts:
-        made = part.change(schedule, made, asked)
-    return made
+        prices = part.change(schedule, prices, asked)
+    return prices
 
 
 def stages_of(costs: CostOptions, *given: object) -> int | None:
-    """Return the number of stages that a part states, where no size is given."""
+    """Return the number of stages that a part states; None if a size is given or no part does."""
     return None if any(given) else ask_costs(costs).n_stages()
 
 
 def queues_follow_costs(spec: str, asked: Asked) -> bool:
-    """Return whether ops are ordered by their costs: the family's ops, or ops added to it.
+    """Return True if costs decide the order of a family's ops, or the place of ops added to them.
 
     Args:
         spec: the schedule's spelling; empty for queues of no family.
-        asked: the parts that the options of costs call.
+        asked: the options of costs with their parts.
     """
     if asked.orders_by_costs:
         return True
@@ -191,39 +192,37 @@ def build_memory(
     *,
     in_bytes: bool = True,
 ) -> tuple[MemoryModel, Costs]:
-    """Make the memory model of stages, and the costs with the time of recompute.
+    """Return the memory model of stages, and the costs with the time of recompute.
 
-    Bytes come from a model or from a part that has them, if they are wanted ``in_bytes``; else
-    memory counts activations of one stage and microbatch, or with a layout those of one layer.
+    Memory is in bytes if ``in_bytes`` and a model or a part has them; else in activations of one
+    stage and microbatch, or with a layout of one layer.
     """
     held = ask_costs(costs, model=model).hold(schedule, in_bytes=in_bytes)
     return held, model.add_recompute(prices) if model else prices
 
 
 def look_inside_costs(schedules: Sequence[Schedule], costs: CostOptions) -> tuple[OpsInside, ...]:
-    """Return the segments inside the ops of each schedule, where their source gives them."""
+    """Return the segments inside the ops of each schedule; nothing if their source has none."""
     asked = ask_costs(costs)
     found = (asked.source.look_inside(schedule, asked) for schedule in schedules)
     return tuple(inside for inside in found if inside is not None)
 
 
 def times_used(schedule: Schedule, costs: CostOptions) -> set[str]:
-    """Find which options that may have no effect a schedule uses, by name."""
+    """Return the names of the options that a schedule uses, of those that may have no effect."""
     asked = ask_costs(costs)
     return set[str]().union(*(part.used(schedule, asked) for part in asked.parts))
 
 
 def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:
-    """Refuse an option that none of the schedules uses (InputError: of a kind of op, or of pairs,
-    that none has).
-    """
+    """Raise InputError for an option without effect on every schedule."""
     if schedules and any(is_given(getattr(costs, name)) for name in REFUSED_UNUSED):
         used = set[str]().union(*(times_used(schedule, costs) for schedule in schedules))
         refuse_unused(used, [schedule.name for schedule in schedules], costs)
 
 
 def check_taken(specs: Sequence[str], shape: ShapeOptions | GridOptions) -> None:
-    """Refuse an option of some families that none of these takes (InputError: or below 1)."""
+    """Raise InputError for an option of families that none of these has, or for one below 1."""
     from ppsim.schedules import family_of
 
     taken = {option for spec in specs if (family := family_of(spec)) for option in family.options}
@@ -239,27 +238,25 @@ def refuse_unused(
     names: Iterable[str],
     options: CostOptions | ShapeOptions | GridOptions,
 ) -> None:
-    """Refuse an option that is given and not among those used by the schedules of these names
-    (InputError).
-    """
-    for name, one, several in _reasons(options):
+    """Raise InputError for a given option that is not ``used`` by the schedules of these names."""
+    for name, reason_for_one, reason_for_several in _reasons(options):
         if is_given(getattr(options, name)) and name not in used:
-            named = list(dict.fromkeys(names))
-            reason = one if len(named) == 1 else several
+            unique = list(dict.fromkeys(names))
+            reason = reason_for_one if len(unique) == 1 else reason_for_several
             raise InputError(
-                f"--{name.replace('_', '-')} has no effect: {', '.join(named)} {reason}",
+                f"--{name.replace('_', '-')} has no effect: {', '.join(unique)} {reason}",
                 "leave it out",
             )
 
 
 def _reasons(options: CostOptions | ShapeOptions | GridOptions) -> Iterator[tuple[str, str, str]]:
-    """Yield each option that schedules may leave unused, with the reason for one schedule and for
-    several.
+    """Yield each option that schedules may not use, with the reasons for one and for several
+    schedules.
     """
     if not isinstance(options, CostOptions):
         for name in OWN:
-            what = name.replace("_", " ")
-            yield name, f"takes no {what}", f"take no {what}"
+            noun = name.replace("_", " ")
+            yield name, f"takes no {noun}", f"take no {noun}"
         return
     for part in reversed(ask_costs(options).parts):
         for name in part.lacks:
@@ -267,21 +264,22 @@ def _reasons(options: CostOptions | ShapeOptions | GridOptions) -> Iterator[tupl
 
 
 def draws_by_replica(costs: CostOptions) -> bool:
-    """Return whether each data-parallel replica draws separate factors for its microbatches."""
+    """Return True if each data-parallel replica draws separate factors for its microbatches."""
     return any(part.draws_by_replica for part in ask_costs(costs).parts)
 
 
-def costs_of_replica(schedule: Schedule, made: Costs, costs: CostOptions, replica: int) -> Costs:
-    """Make the costs of a replica from replica 0's: with the factors that it draws for its
-    microbatches.
+def costs_of_replica(schedule: Schedule, prices: Costs, costs: CostOptions, replica: int) -> Costs:
+    """Return the costs of a replica, with the factors that it draws for its microbatches.
+
+    ``prices`` are the costs of replica 0.
     """
     if not replica:
-        return made
+        return prices
     asked = ask_costs(costs)
     for part in asked.parts:
         if part.draws_by_replica:
-            made = part.change_replica(schedule, made, asked, replica)
-    return made
+            prices = part.change_replica(schedule, prices, asked, replica)
+    return prices
 
 
 def add_memory(
@@ -293,12 +291,11 @@ def add_memory(
     model: TrainedModel | None = None,
     sizes: NDArray[np.float64] | None = None,
 ) -> Document:
-    """Add the memory of each timeline's devices over time to a document, in bytes of the ``model``
-    if there is one.
+    """Return a document with the memory of each timeline's devices over time.
 
-    Where a part lacks the bytes that it may hold, memory counts activations, unless it was
-    ``asked`` for.
-    ``sizes`` are of microbatches of different lengths, shape (1 or stages, microbatches).
+    Memory is in bytes of the ``model`` or of a part. If a part lacks its bytes, memory counts
+    activations, but is an error if memory was ``asked`` for. ``sizes`` are those of microbatches
+    of different lengths, shape (1 or stages, microbatches).
     """
     from ppsim.engine.memory.usage import curves, resize
 
@@ -309,9 +306,9 @@ def add_memory(
         for timeline, price in pairs
     )
     if sizes is not None:
-        models = tuple(resize(each, sizes) for each in models)
-    held = zip(document.timelines, models, strict=True)
-    return replace(document, memory=tuple(curves(*each) for each in held), memory_models=models)
+        models = tuple(resize(model, sizes) for model in models)
+    runs = zip(document.timelines, models, strict=True)
+    return replace(document, memory=tuple(curves(*run) for run in runs), memory_models=models)
 
 
 def measure_with_bound(
@@ -321,20 +318,20 @@ def measure_with_bound(
     *,
     detailed: bool = False,
 ) -> Metrics:
-    """Measure a timeline, with the time that no order of its ops beats, each device holding no more
-    than in it.
+    """Return the numbers of a timeline, with a lower bound for all orders of its ops in the same
+    memory.
 
-    Where its schedule goes round, and messages are no ops of their own (``detailed``), also what a
-    round takes without end; its rate is of ``tokens`` of a microbatch, or of microbatches.
+    If its schedule repeats and messages are not ops (``detailed``), the steady state of a round is
+    there too; its rate counts the ``tokens`` of microbatches, or microbatches.
     """
     from ppsim.engine.simple.metrics import measure
     from ppsim.search.bounds.bounds import bound_schedule, limit_bound
 
     metrics = measure(timeline)
-    found = bound_schedule(timeline.schedule, costs, metrics.peak_activations).makespan
-    around = None
+    bound = bound_schedule(timeline.schedule, costs, metrics.peak_activations).makespan
+    steady = None
     if not detailed and has_period(timeline.schedule):
         from ppsim.prices.rounds import measure_round
 
-        around = measure_round(timeline, costs, tokens)
-    return replace(metrics, bound=limit_bound(found, metrics.makespan), round=around)
+        steady = measure_round(timeline, costs, tokens)
+    return replace(metrics, bound=limit_bound(bound, metrics.makespan), round=steady)

@@ -1,8 +1,8 @@
-"""The memory cap: ``--cap`` has one meaning and one reader in every command.
+"""The memory cap: ``--cap`` means the same in every command, and is read here.
 
-A plain number counts activations of one microbatch of a device's 1/P share of the model, so that
-schedules with different numbers of chunks and slices are held to the same memory; with ``--layout``
-it counts layers.
+A plain number counts activations of one microbatch for a device's 1/P share of the model, so that
+it is the same memory for schedules with different numbers of chunks and slices. With ``--layout``
+it counts activations of one layer.
 """
 
 from __future__ import annotations
@@ -27,14 +27,12 @@ OF_A_SHARE = "of a 1/P share"
 
 
 def number_at_least(value: float) -> str:
-    """Write a count with four decimals at most, rounded up, so that it is a cap that ``value``
-    fits.
-    """
+    """Return a number as text, rounded up to four decimals: the least such cap that it fits."""
     return f"{math.ceil(round(value * 1e4, 3)) / 1e4:.12g}"
 
 
 def write_count(value: float, per_unit: float, unit: str) -> str:
-    """Write a count in the unit of ``--cap``, and where that differs in the memory model's."""
+    """Return a number of activations as text, in the memory model's unit and in that of --cap."""
     if per_unit == 1:
         return with_unit(format_number(value), unit)
     from ppsim.engine.memory.usage import ACTIVATIONS
@@ -48,11 +46,11 @@ def write_count(value: float, per_unit: float, unit: str) -> str:
 
 @dataclass(frozen=True)
 class Cap:
-    """The most that devices may hold."""
+    """The memory cap of the devices."""
 
-    text: str  # as the user gave it
+    text: str  # as the user typed it
     amounts: tuple[float, ...]  # one for all devices, or one for each
-    in_bytes: bool  # else activations
+    in_bytes: bool  # True for bytes, False for activations
 
     def per_device_caps(self, devices: int) -> tuple[float, ...]:
         """Return the cap of each device (InputError: the list has another number)."""
@@ -64,8 +62,9 @@ class Cap:
     def caps_in_unit(
         self, schedule: Schedule, unit: str, *, whole: bool = True
     ) -> float | tuple[float, ...]:
-        """Return the cap in a memory model's unit, rounded down where amounts are ``whole``: one
-        number, or one for each device.
+        """Return the cap in a memory model's unit: one number, or one for each device.
+
+        ``whole`` rounds it down.
 
         Raises:
             InputError: the cap is in bytes and the unit is not, or the other way round, or the list
@@ -82,13 +81,13 @@ class Cap:
         return found if len(self.amounts) > 1 else found[0]
 
     def counts_bytes(self, asked: Asked) -> bool:
-        """Return whether memory is in bytes against this cap: by its unit, or as nothing else is
-        known of the parts that are asked.
+        """Return True if memory must be in bytes for this cap: it is in bytes, or a part has only
+        bytes.
         """
         return self.in_bytes or asked.needs_cap_in_bytes
 
     def check_unit(self, unit: str) -> None:
-        """Refuse a cap that cannot be compared with amounts of a unit (InputError)."""
+        """Raise InputError if the cap cannot be compared with amounts of a unit."""
         from ppsim.engine.memory.usage import BYTES
 
         if self.in_bytes and unit != BYTES:
@@ -104,7 +103,7 @@ class Cap:
             )
 
     def single(self) -> float:
-        """Return the cap that all devices have (InputError: they have different ones)."""
+        """Return the cap of all devices (InputError: they have different caps)."""
         if len(self.amounts) > 1:
             raise InputError(
                 f"--cap {self.text} has one number for each device, and one for all is taken here",
@@ -113,7 +112,7 @@ class Cap:
         return self.amounts[0]
 
     def write(self, amount: float) -> str:
-        """Write an amount in the unit of the cap."""
+        """Return an amount in the unit of the cap as text."""
         if not self.in_bytes:
             return format_number(amount)
         from ppsim.base.units import format_size
@@ -121,16 +120,16 @@ class Cap:
         return format_size(amount)
 
     def describe(self, costs: CostOptions) -> str:
-        """Write the cap with its unit, which is another where costs count layers."""
+        """Return the cap with its unit as text; ``costs`` decide if activations are of layers."""
         amounts = ", ".join(map(self.write, self.amounts))
         if self.in_bytes:
             return amounts
-        of_what = "of one layer" if ask_costs(costs).counts_layers else OF_A_SHARE
-        return f"{with_unit(amounts, 'activations')} {of_what}"
+        part = "of one layer" if ask_costs(costs).counts_layers else OF_A_SHARE
+        return f"{with_unit(amounts, 'activations')} {part}"
 
 
 def fits_none(text: str, excesses: Iterable[float | None]) -> PpsimError:
-    """Make the error that nothing fits, with the least cap that admits something."""
+    """Return the error that nothing fits the cap, with the least cap that something fits."""
     cap, least = read_cap(text), min(each for each in excesses if each is not None)
     amounts = ", ".join(map(cap.write, cap.amounts))
     shown = with_unit(amounts, "B" if cap.in_bytes else "activations")
@@ -142,7 +141,7 @@ def fits_none(text: str, excesses: Iterable[float | None]) -> PpsimError:
 
 
 def read_cap(text: str) -> Cap:
-    """Read --cap: sizes in bytes, or numbers of activations (InputError: neither, or both)."""
+    """Return --cap, read as sizes in bytes or numbers of activations (InputError: neither)."""
     from ppsim.base.units import parse_size
 
     parts = text.split(",")
@@ -160,13 +159,13 @@ def read_cap(text: str) -> Cap:
 
 
 def report_held(run: Timeline | LoadedRuns, costs: CostOptions, cap: Cap) -> MemoryReport:
-    """Report what the devices of a run hold against the cap, in its unit.
+    """Return the memory of a run's devices with the cap, in the unit of the cap.
 
-    Of several replicas that is the one furthest above the cap.
+    Of several replicas, it is the one that exceeds the cap the most.
 
     Raises:
-        InputError: the cap is in bytes and nothing gives the bytes of an activation, or it is of
-            other devices.
+        InputError: the cap is in bytes and the bytes of an activation are not known, or the cap is
+            for another number of devices.
     """
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import report, report_replicas
@@ -181,10 +180,11 @@ def report_held(run: Timeline | LoadedRuns, costs: CostOptions, cap: Cap) -> Mem
 
 
 def measure_excess(run: Timeline | LoadedRuns, costs: CostOptions, cap: Cap) -> float:
-    """Return the most that a device holds above its cap, at most 0 where all fit, in the unit of
-    the cap.
+    """Return the largest excess of a device over its cap, in the unit of the cap; 0 or less if all
+    fit.
 
-    Raises as :func:`report_held`.
+    Raises:
+        InputError: as in :func:`report_held`.
     """
     import numpy as np
 

@@ -20,7 +20,7 @@ def make_editable(
 ) -> Document:
     """Return a document whose page can edit its timelines, each timed with its costs.
 
-    ``given`` are the options that state the costs, None where no options do.
+    ``given`` are the options that state the costs; None if no options do.
     """
     from ppsim.schedules import list_alike
     from ppsim.search.bounds.bounds import bound_either, bound_schedule
@@ -49,7 +49,7 @@ def make_editable(
 
 
 def check_blank(schedule: Schedule) -> None:
-    """Refuse ``--blank`` for a schedule that cannot be built from empty rows (InputError)."""
+    """Raise InputError for a schedule that a page cannot build from empty rows (--blank)."""
     from ppsim.show.files.editing import why_not_blank
 
     if reason := why_not_blank(schedule):
@@ -60,9 +60,9 @@ def check_blank(schedule: Schedule) -> None:
 
 
 def command_of_file(given: TypedOptions) -> str:
-    """Write the command that times a schedule's file, spelled FILE, with the costs of a request.
+    """Return the command that times a schedule's file, called FILE, with the costs of a request.
 
-    Options that add ops are left out: the file has these ops.
+    Options that add ops are left out, because the file has these ops.
     """
     from ppsim.ask.options import list_options
     from ppsim.prices.options import ADDING_OPS, CostOptions

@@ -1,4 +1,4 @@
-"""The options of costs: the options of every part, found by a scan of ``parts/``."""
+"""The options of costs: those of all parts, which a scan of ``parts/`` finds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ P = TypeVar("P", bound=Part)
 
 
 def _find_parts() -> Iterator[type[Part]]:
-    """Import the files of parts and yield the part of each."""
+    """Import the files of ``parts/``, and yield the part in each."""
     for found in pkgutil.iter_modules(parts.__path__):
         module = importlib.import_module(f"{parts.__name__}.{found.name}")
         for kind in vars(module).values():
@@ -61,15 +61,15 @@ def _list_names(kinds: Iterable[type[Part]]) -> Iterator[str]:
 
 
 PARTS: tuple[type[Part], ...] = tuple(sorted(_find_parts(), key=lambda kind: kind.place))
-# The options that give the time of a kind of op other than F, B, I, W and R.
-BESIDE = tuple(name for kind in PARTS if issubclass(kind, TimesOfKinds) for name in kind.kinds)
-# The options that a schedule may not use, and which are refused then.
+# Names of the options for the time of a kind of op other than F, B, I, W and R.
+OTHER_KINDS = tuple(name for kind in PARTS if issubclass(kind, TimesOfKinds) for name in kind.kinds)
+# Names of the options that are refused if no schedule uses them.
 REFUSED_UNUSED = tuple(name for kind in PARTS for name in kind.lacks)
-# The options that change which ops a schedule has, and of these the ones that add ops.
+# Names of the options that change the ops of a schedule, and of these the ones that add ops.
 DECIDING_OPS = frozenset(name for kind in PARTS for name in kind.decides_ops)
 ADDING_OPS = tuple(name for kind in PARTS for name in kind.adds_ops)
-# The options of sources that give all costs at once, and of these the ones of times that do not
-# follow from the layers of a stage.
+# Names of the options of sources that give all costs at once, and of these the ones whose times do
+# not follow from the layers of a stage.
 WHOLE_COSTS = tuple(_list_names(kind for kind in PARTS if kind.gives_whole_costs))
 WITHOUT_LAYERS = tuple(
     _list_names(
@@ -78,11 +78,11 @@ WITHOUT_LAYERS = tuple(
         if kind.gives_whole_costs and issubclass(kind, Source) and not kind.prices_layouts
     )
 )
-# The options that name a file.
+# Names of the options whose value is a file.
 NAMING_FILES = tuple(
     each.name for kind in PARTS for each in list_options(kind) if isinstance(each.type, click.Path)
 )
-# The options that give the costs of ops, and all that change their times.
+# Names of the options that give the costs of ops, and of all that change times.
 GIVEN_COSTS = (*COSTS, *WHOLE_COSTS)
 TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")
 
@@ -113,7 +113,7 @@ def _list_part_needs(kind: type[Part]) -> Iterator[Need]:
 
 
 if TYPE_CHECKING:
-    # The parts whose options are read elsewhere by their names; a type checker runs no scan.
+    # for type checkers, which run no scan: the parts whose options are read elsewhere by name
     @dataclass(frozen=True)
     class CostOptions(
         Recompute,
@@ -148,7 +148,7 @@ else:
         _options_of_parts(),
         frozen=True,
         namespace={
-            "__doc__": "What ops cost; None where the default holds.",
+            "__doc__": "Options of op costs; None is the default.",
             "__module__": __name__,
             "needs": NEEDS,
         },
@@ -161,13 +161,13 @@ def ask_costs(
     measured: Costs | None = None,
     model: TrainedModel | None = None,
 ) -> Asked:
-    """Make the parts that the options call.
+    """Return the parts that the options call.
 
     Args:
-        costs: the options.
-        network: how messages are carried.
-        measured: the costs of a real run, which win over the costs of every part.
-        model: the model that is trained.
+        costs: the options of costs.
+        network: the options of messages.
+        measured: the costs of a real run, which replace those of all parts.
+        model: the trained model.
     """
     values = {each.name: getattr(costs, each.name) for each in fields(costs)}
     called = tuple(
@@ -179,10 +179,10 @@ def ask_costs(
 
 
 def make_part(kind: type[P], costs: CostOptions) -> P:
-    """Make a part of the options, whether they call it or not."""
+    """Return a part with its options, called or not."""
     return kind(**{each.name: getattr(costs, each.name) for each in fields(kind)})
 
 
 def is_given(value: object) -> bool:
-    """Return whether an option of costs is set and not switched off."""
+    """Return True if the value of an option of costs is set and not switched off."""
     return value is not None and value is not False and value != ()

@@ -1,7 +1,8 @@
-"""Parts of the costs: options, and the roles that they can play.
+"""Parts of the costs: groups of options, and the roles that they can play.
 
 A part is a frozen dataclass in a file of ``parts/``. Its fields are options, in the order of the
-help. It plays the roles below that it overrides; every other role leaves things as they are.
+help. A part overrides the methods of the roles that it plays; the default of a role changes
+nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ppsim.workload.layout.costs import LayerTimes
     from ppsim.workload.layout.layout import Layout
 
-# Names of options that several parts speak of.
+# Names of options that several parts refer to.
 COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
 UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
@@ -42,27 +43,27 @@ STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")  # around
 class Part:
     """A group of options for one aspect of costs; subclasses override the roles that they play."""
 
-    # Where its options stand in the help. Parts are asked from the last one to the first, so of two
-    # sources of times the one that stands later counts.
+    # The place of its options in the help. Parts are asked from the last to the first, so of two
+    # sources of times the later one is used.
     place: ClassVar[int]
-    # The part is asked if one of these options is given; always without any.
+    # The options that call the part; without any, it is always called.
     called_by: ClassVar[tuple[str, ...]] = ()
-    # The rules of its options: their needs, and the options that they leave without an effect.
+    # The rules of its options.
     needs: ClassVar[tuple[Need, ...]] = ()
-    # By option, the feature that a schedule without use for it lacks; the option is refused then.
+    # By option, the feature that a schedule must have to use it; else the option is refused.
     lacks: ClassVar[Mapping[str, str]] = {}
 
-    # Whether it gives all costs at once, so that no option for one kind of op changes them.
+    # True if it gives all costs at once, so that no option for one kind of op can change them.
     gives_whole_costs: ClassVar[bool] = False
-    # Whether these are times of messages too.
+    # True if it also gives the times of messages.
     gives_messages: ClassVar[bool] = False
-    # Whether it gives the memory of stages in bytes.
+    # True if it gives the memory of stages in bytes.
     holds_bytes: ClassVar[bool] = False
-    # Whether a cap must be in bytes: a cap of activations is refused.
+    # True if a cap must be in bytes: a cap of activations is refused.
     needs_cap_in_bytes: ClassVar[bool] = False
-    # Whether its activations are those of one layer.
+    # True if it counts activations of one layer.
     counts_layers: ClassVar[bool] = False
-    # Its options that change which ops a schedule has, and of these the ones that add ops.
+    # Its options that change the ops of a schedule, and of these the ones that add ops.
     decides_ops: ClassVar[tuple[str, ...]] = ()
     adds_ops: ClassVar[tuple[str, ...]] = ()
 
@@ -85,16 +86,16 @@ class Part:
         return ""
 
     def add_ops(self, schedule: Schedule, price: Pricing) -> Schedule:
-        """Return the schedule with the ops that the options ask for.
+        """Return the schedule with the ops that the options add.
 
         Args:
             schedule: the schedule.
-            price: makes the costs of any schedule.
+            price: returns the costs of any schedule.
         """
         return schedule
 
     def orders_by_costs(self) -> bool:
-        """Return whether the place of the added ops follows from costs."""
+        """Return True if costs decide the place of the added ops."""
         return False
 
     # The times of its ops.
@@ -109,7 +110,7 @@ class Part:
         return False
 
     def change_replica(self, schedule: Schedule, costs: Costs, asked: Asked, replica: int) -> Costs:
-        """Return the costs of a replica, made from those of replica 0."""
+        """Return the costs of a replica, from those of replica 0."""
         return costs
 
     def used(self, schedule: Schedule, asked: Asked) -> set[str]:
@@ -117,7 +118,7 @@ class Part:
         return set()
 
     def lack(self, name: str) -> str:
-        """Return the feature whose absence makes an option useless."""
+        """Return the feature that a schedule lacks to use an option, such as "no R"."""
         return self.lacks[name]
 
     def look_inside(self, schedule: Schedule, asked: Asked) -> OpsInside | None:
@@ -126,18 +127,18 @@ class Part:
         """
         return None
 
-    # Facts that other parts ask for.
+    # Facts for other parts.
 
     def layout_of(self, schedule: Schedule) -> Layout | None:
         """Return the layers of each stage; None if these options do not give them."""
         return None
 
     def layers(self, schedule: Schedule) -> NDArray[np.float64] | None:
-        """Return the number of layers of each stage, shape (stages,), or None."""
+        """Return the number of layers of each stage, shape (stages,); None if unknown."""
         return None
 
     def layer_times(self) -> LayerTimes | None:
-        """Return the times of layers from which a source derives the times of stages, or None."""
+        """Return the times of layers from which times of stages follow; None if there are none."""
         return None
 
     def attention_share(self) -> float | None:
@@ -145,17 +146,17 @@ class Part:
         return None
 
     def length_law(self) -> Law | None:
-        """Return the law by which a sequence's time follows from its length, or None."""
+        """Return the law that gives a sequence's time from its length; None if there is none."""
         return None
 
-    # What stages hold.
+    # The memory of stages.
 
     def hold(self, schedule: Schedule, asked: Asked) -> MemoryModel | None:
         """Return the memory model of the stages; None if these options do not give one."""
         return None
 
     def has_bytes(self) -> bool:
-        """Return whether the bytes that the part may hold are there, as those of a file are not."""
+        """Return True if the bytes are really there; a file, e.g., may lack them."""
         return self.holds_bytes
 
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
@@ -167,12 +168,12 @@ class Part:
 class Source(Part, ABC):
     """A part that gives the times of all ops and messages."""
 
-    # The options of other parts that ``price`` reads. All other times, and the sources that stand
-    # earlier, are refused with this one.
+    # The options of other parts that ``price`` reads. All other times, and sources of an earlier
+    # order, are refused with this one.
     reads: ClassVar[tuple[str, ...]] = ()
-    # Whether these are times of whole sequences, which slices divide among them.
+    # True if the times are those of whole sequences; then a slice takes its share of them.
     is_of_whole_sequences: ClassVar[bool] = False
-    # Whether the times of a stage follow from its layers, so that splits of layers can be compared.
+    # True if the times of a stage follow from its layers, so that splits of layers can be compared.
     prices_layouts: ClassVar[bool] = False
 
     @abstractmethod
@@ -182,15 +183,21 @@ class Source(Part, ABC):
 
 @dataclass(frozen=True)
 class Asked:
-    """The cost options of one request."""
+    """The cost options of one request, and the parts that they call.
 
-    values: Mapping[str, Any]  # of all options of all parts, by name
-    parts: tuple[Part, ...]  # the parts that are called, in the order in which they are asked
-    network: NetworkOptions | None = None  # how messages are carried
-    measured: Costs | None = None  # the costs of a real run, which win over all parts
-    model: TrainedModel | None = (
-        None  # the model that is trained, whose bytes win over those of parts
-    )
+    Attributes:
+        values: the values of the options of all parts, by name.
+        parts: the called parts, in the order in which they are asked.
+        network: the options of messages.
+        measured: the costs of a real run, which replace those of all parts.
+        model: the trained model, whose bytes replace those of all parts.
+    """
+
+    values: Mapping[str, Any]
+    parts: tuple[Part, ...]
+    network: NetworkOptions | None = None
+    measured: Costs | None = None
+    model: TrainedModel | None = None
 
     def __getitem__(self, name: str) -> Any:
         """Return the value of an option of another part."""
@@ -222,7 +229,7 @@ class Asked:
 
     @property
     def has_bytes(self) -> bool:
-        """True if a model or a part has the bytes that stages hold."""
+        """True if a model or a part has the bytes of stages."""
         return self.model is not None or any(part.has_bytes() for part in self.parts)
 
     @property
@@ -232,12 +239,12 @@ class Asked:
 
     @property
     def counts_layers(self) -> bool:
-        """True if activations are those of one layer."""
+        """True if a number of activations counts those of one layer."""
         return any(part.counts_layers for part in self.parts)
 
     @property
     def orders_by_costs(self) -> bool:
-        """True if the place of added ops follows from costs."""
+        """True if costs decide the place of added ops."""
         return any(part.orders_by_costs() for part in self.parts)
 
     def n_stages(self) -> int | None:
@@ -276,16 +283,16 @@ class Asked:
         return self._first("attention_share")
 
     def length_law(self) -> Law | None:
-        """Return the law by which a sequence's time follows from its length, or None."""
+        """Return the law that gives a sequence's time from its length; None if no option does."""
         return self._first("length_law")
 
     def hold(self, schedule: Schedule, *, in_bytes: bool = True) -> MemoryModel:
-        """Return the memory model of the stages: bytes of the model, or the first one that a part
-        gives.
+        """Return the memory model of the stages: of the trained model, or of the first part that
+        has one.
 
         Args:
             schedule: the schedule.
-            in_bytes: whether parts that hold bytes are asked; else they are passed over.
+            in_bytes: False passes over the parts that give bytes.
         """
         from ppsim.engine.memory.usage import BYTES, cut_in_slices
 
@@ -302,16 +309,16 @@ class Asked:
         return cut_in_slices(held, schedule.n_slices if held.unit == BYTES else 1)
 
     def _first(self, role: str, *arguments: Any) -> Any:
-        """Return the first value that is not None of this role over all parts, or None."""
+        """Return the value of the first part that has one for a role; None if no part has."""
         for part in self.parts:
-            said = getattr(part, role)(*arguments)
-            if said is not None:
-                return said
+            value = getattr(part, role)(*arguments)
+            if value is not None:
+                return value
         return None
 
 
 def refuse_factors(costs: Costs) -> None:
-    """Refuse factors of times if a function gives the time of each op (InputError)."""
+    """Raise InputError for factors of times if a function gives the time of each op."""
     if costs.each is not None:
         what = "--mb-scale, --slice-scale and --speed change no times that a function gives"
         raise InputError(what, "let the function return what each op takes")
@@ -331,11 +338,11 @@ class TimesOfKinds(Part):
         return {name for name in self.kinds if has & {*kinds_of(name)}}
 
     def lack(self, name: str) -> str:
-        """Return the kind of op that a schedule lacks to use an option."""
+        """Return the kind of op that a schedule lacks to use an option, such as "no R"."""
         return self.lacks.get(name) or f"no {kinds_of(name)[0].name}"
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
-        """Return the costs with the times that are given."""
+        """Return the costs with the given times."""
         from ppsim.core.costs import price_others
 
         given = {
@@ -355,9 +362,11 @@ def kinds_of(name: str) -> tuple[Kind, ...]:
     if name == "t_evict":
         return Kind.EVICT, Kind.LOAD
     if name == "t_collective":
-        own = {Kind.GATHER, Kind.REDUCE}
+        with_options = {Kind.GATHER, Kind.REDUCE}
         return tuple(
-            kind for kind in TIMED if kind.info.stream == Stream.COLLECTIVE and kind not in own
+            kind
+            for kind in TIMED
+            if kind.info.stream == Stream.COLLECTIVE and kind not in with_options
         )
     of_steps = {"t_optimizer": Kind.OPT, "t_gather": Kind.GATHER, "t_reduce_grad": Kind.REDUCE}
     if name in of_steps:

@@ -1,6 +1,4 @@
-"""Schedules that repeat: the steady state of a round, and the batches in flight that a decoder can
-use.
-"""
+"""The steady state of schedules that repeat, and the batches in flight that a decoder can use."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.engine.simple.metrics import Round
 
-MOST_EVENTS = 300_000  # ops of a round, above which nobody waits for its period
+MOST_EVENTS = 300_000  # most ops of a round whose period is computed
 
 
 def measure_round(timeline: Timeline, costs: Costs, tokens: int | None) -> Round | None:
-    """Measure the steady state of a timeline's schedule; None where that takes long."""
+    """Return the steady state of a timeline's schedule; None if that would take long."""
     schedule = timeline.schedule
     events = len(schedule) // schedule.n_rounds
     if costs.host_link or not 0 < events <= MOST_EVENTS:
@@ -44,7 +42,7 @@ def measure_round(timeline: Timeline, costs: Costs, tokens: int | None) -> Round
 
 
 def _bound_step(schedule: Schedule, costs: Costs) -> float:
-    """Bound a step whose optimizer step waits for all devices; 0 for rounds without this wait."""
+    """Return a lower bound on a step that all devices end together; 0 for other rounds."""
     from ppsim.core.ops import Kind
 
     if not (schedule.kind == Kind.NORM).any():
@@ -55,8 +53,8 @@ def _bound_step(schedule: Schedule, costs: Costs) -> float:
     return bound_schedule(*take_rounds(schedule, costs, 1)).makespan
 
 
-SAME = 1e-9  # relative difference of rates that only rounding keeps apart
-MOST_TRIED = 64  # numbers of batches in flight
+SAME = 1e-9  # relative difference of equal rates, by rounding
+MOST_TRIED = 64  # numbers of batches in flight to try
 MOST_SHOWN = 8  # rows of the table
 
 
@@ -74,20 +72,20 @@ class BatchCount:
 class UsableBatches:
     """The number of batches in flight that a decoder can use."""
 
-    tried_counts: tuple[BatchCount, ...]  # from one on
-    # the first number beyond which nothing is gained; None where every number tried still gains
+    tried_counts: tuple[BatchCount, ...]  # one batch in flight, two, ...
+    # the least number with the highest rate; None if the rate still rises at the last one tried
     enough: int | None
     counts: str  # the unit of the rate
 
     def to_json(self) -> dict[str, Any]:
-        """Return the objects of ``--json``."""
+        """Return the keys of ``--json``."""
         return {
             "in_flight": [asdict(each) for each in self.tried_counts],
             "enough_in_flight": self.enough,
         }
 
     def blocks(self, asked_count: int, unit: str) -> Iterator[Block]:
-        """Yield a table around the first number beyond which nothing is gained, and that number."""
+        """Yield a table of rates around the number that is enough, and a line on that number."""
         rows = [
             [
                 str(each.batches),
@@ -103,12 +101,12 @@ class UsableBatches:
         )
         most = self.tried_counts[-1]
         if self.enough is None:
-            yield Line(f"more than {most.batches} batches in flight still gain")
+            yield Line(f"more than {most.batches} batches in flight still raise the rate")
         else:
-            yield Line(f"from {self.enough} in flight on nothing more is gained")
+            yield Line(f"more than {self.enough} batches in flight do not raise the rate")
 
     def _shown_rows(self, asked_count: int) -> Sequence[BatchCount]:
-        """Return the rows around the answer, with the first and the one asked about."""
+        """Return the rows around the number that is enough, the first, and the requested one."""
         last = self.enough or len(self.tried_counts)
         near = range(max(1, last - MOST_SHOWN + 3), last + 2)
         return [
@@ -119,8 +117,10 @@ class UsableBatches:
 
 
 def find_enough(schedule: Schedule, make: Callable[[int], tuple[Schedule, Costs]]) -> int | None:
-    """Find from how many batches in flight on nothing more is gained; None where that is more than
-    are tried, or takes long to find.
+    """Return the least number of batches in flight with the highest rate.
+
+    None if it is more than are tried, or if finding it would take long. ``make`` returns a decoder
+    with so many batches, and its costs.
     """
     if schedule.n_stages * MOST_TRIED > MOST_EVENTS // 8:
         return None
@@ -130,10 +130,10 @@ def find_enough(schedule: Schedule, make: Callable[[int], tuple[Schedule, Costs]
 def find_usable_batches(
     make: Callable[[int], tuple[Schedule, Costs]], tokens: int | None
 ) -> UsableBatches:
-    """Find how many batches in flight are enough; ``make`` gives a decoder and its costs with so
-    many.
+    """Return the rates of numbers of batches in flight, and the least with the highest rate.
 
-    The rate has reached its limit where a device is always busy, as more batches only wait there.
+    The rate is highest once a device is always busy: further batches only wait there. ``make``
+    returns a decoder with so many batches, and its costs.
     """
     from ppsim.analysis.period import find_period
 

@@ -1,6 +1,4 @@
-"""Several schedules on the same devices, for the commands that compare them: one row per
-schedule.
-"""
+"""Time several schedules on the same devices, for commands that compare them."""
 
 from __future__ import annotations
 
@@ -47,14 +45,14 @@ def time_schedule(
     lengths: LengthOptions = NO_LENGTHS,
     dealing: DealOptions = NO_DEALING,
 ) -> Row:
-    """Time a schedule by the model the options ask for, or give the reason.
+    """Return the row of a schedule: its times, or the reason why it refuses the shape.
 
-    Of several replicas that is the slowest.
+    Of several replicas, the slowest is timed.
 
     Raises:
-        UnknownSchedule: no such name.
-        InputError: the cap is in bytes, and nothing gives the bytes of an activation; or it is of
-            other devices.
+        UnknownSchedule: there is no such schedule.
+        InputError: the cap is in bytes and the bytes of an activation are not known, or the cap is
+            for another number of devices.
     """
     from ppsim.analysis.compare import Row
 
@@ -97,12 +95,11 @@ def time_schedules(
     lengths: LengthOptions = NO_LENGTHS,
     dealing: DealOptions = NO_DEALING,
 ) -> list[Row]:
-    """Time schedules on the same devices; one that does not take the shape has a row with the
-    reason.
+    """Return the row of each schedule on the same devices.
 
     Raises:
-        InputError: none takes the shape, their numbers of devices differ, or an option has an
-            effect on none.
+        InputError: all refuse the shape, their numbers of devices differ, or no schedule uses an
+            option.
     """
     stated = stages_of(costs, shape.stages, shape.devices)
     if stated:
@@ -149,8 +146,9 @@ def _none_applies(rows: Sequence[Row]) -> InputError:
 
 
 def _refuse_other_work(schedules: Mapping[str, Schedule]) -> None:
-    """Refuse to compare makespans of other numbers of steps or microbatches (InputError); schedules
-    that all go round are compared by their rates.
+    """Raise InputError for schedules with different numbers of steps or microbatches.
+
+    Schedules that all repeat are allowed, because they are compared by their rates.
     """
     refuse_other_steps(schedules)
     if all(map(has_period, schedules.values())):
@@ -218,9 +216,9 @@ def _sizes_text(sizes: Mapping[str, int]) -> str:
 
 
 def options_taken(spec: str, shape: ShapeOptions) -> ShapeOptions:
-    """Drop the options that this schedule does not take."""
+    """Return the shape without the options that a schedule lacks."""
     from ppsim.schedules import family_of
 
     family = family_of(spec)
-    takes = family.options if family else ()
-    return replace(shape, **{name: None for name in OWN if name not in takes})
+    known = family.options if family else ()
+    return replace(shape, **{name: None for name in OWN if name not in known})

@@ -1,4 +1,4 @@
-"""Timing by the model that the options ask for: messages as latencies, or as ops of their own."""
+"""Timing with messages as latencies, or as ops if the options ask for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
 
-# Messages are latencies, and no ops of their own.
+# messages are latencies
 SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
 
 
@@ -29,9 +29,7 @@ def time_ops(
     *,
     to_torch: bool = False,
 ) -> tuple[Timeline, Execution | None]:
-    """Time the compute ops by the model that the options ask for, with the execution where messages
-    are ops.
-    """
+    """Return the timeline of the compute ops; if messages are ops, also the execution."""
     from ppsim.engine.simple.longest_path import simulate
 
     execution = execute_messages(schedule, costs, network, links, to_torch=to_torch)
@@ -46,14 +44,14 @@ def execute_messages(
     *,
     to_torch: bool = False,
 ) -> Execution | None:
-    """Execute sends and receives as ops; None where no option asks for that.
+    """Execute sends and receives as ops; None if no option asks for that.
 
-    Without ``--cluster`` a message takes the latency of ``--comm`` or of the profile and has no
-    limit of bandwidth. ``links`` are single ones that differ from the cluster's. ``to_torch``
-    orders sends and receives as torch does and scales gradients where torch does. A schedule whose
-    file states its sends and receives keeps them, unless an order is asked for. With shapes
-    exchanged each message takes the latency of its shape and the wait of the host too; the data of
-    a batch with several devices follow each their own shape.
+    Without ``--cluster``, a message takes the latency of ``--comm`` or of the profile, whatever its
+    size. ``links`` are single links that differ from the cluster's. ``to_torch`` orders sends and
+    receives as torch does, and scales gradients where torch does. A schedule keeps the sends and
+    receives of its file, unless an order is given. With ``--shapes``, each message also takes the
+    latency of its shape and the wait of the host; in a batch with several devices, the data for
+    each device follow its shape.
     """
     if not to_torch and not network.detailed:
         return None
@@ -102,17 +100,16 @@ def execute_messages(
 
 
 def refuse_rounds(schedule: Schedule, what: str) -> None:
-    """Refuse a schedule of several steps, of one of which ``what`` is (InputError)."""
+    """Raise InputError for a schedule of several steps; ``what`` is the reason."""
     if schedule.n_rounds > 1:
         raise InputError(f"{what}, and {schedule.name} has {schedule.n_rounds}", "--steps 1")
 
 
 def _refuse_optimizer(schedule: Schedule) -> None:
-    """Refuse a training step with its optimizer (InputError), and say how long it takes with
-    messages as ops.
+    """Raise InputError for a training step with its optimizer, with a hint how to get its time.
 
-    Lowered queues hold computes, sends and receives of one device; no op of theirs is joined by all
-    devices, as the norm of all gradients is, or runs on a stream in parallel with compute.
+    Lowered queues have computes, sends and receives of one device. They have no op that all devices
+    join, as the norm of all gradients is, and none on a stream in parallel with compute.
     """
     from ppsim.core.ops import Kind
 
@@ -133,9 +130,7 @@ def _refuse_optimizer(schedule: Schedule) -> None:
 
 
 def _lower(schedule: Schedule, network: NetworkOptions, batch: bool, to_torch: bool) -> Lowered:
-    """Write out sends and receives in the order asked for, or take the ones that the schedule's
-    file states.
-    """
+    """Return the queues with sends and receives: in the order of the options, or as in the file."""
     from ppsim.engine.lowering.lower import TORCH_ORDERS, keep_posted, lower
 
     if schedule.stated_messages and not network.order:
@@ -154,8 +149,9 @@ def _lower(schedule: Schedule, network: NetworkOptions, batch: bool, to_torch: b
 
 
 def execute_slots(schedule: Schedule, slots: Costs, order: str | None) -> Execution:
-    """Run with sends and receives that take one slot on both sides, in the order of its file, else
-    ``even-first``.
+    """Execute a schedule with sends and receives of one slot on both sides.
+
+    Their order is ``order``, else that of the schedule's file, else ``even-first``.
     """
     from ppsim.engine.detailed.execute import execute
     from ppsim.engine.detailed.spec import Network
@@ -172,9 +168,7 @@ def execute_slots(schedule: Schedule, slots: Costs, order: str | None) -> Execut
 
 
 def note_queues(lowered: Schedule) -> Iterator[str]:
-    """Say where an order of sends and receives hangs, if it does in queues that communicators may
-    have.
-    """
+    """Yield a note if an order of sends and receives deadlocks in queues of some communicators."""
     from ppsim.core.draft import Draft
     from ppsim.inputs.check.messages import ExpectedMessages
     from ppsim.inputs.check.queues import QUEUES, find_cycle

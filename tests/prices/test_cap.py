@@ -244,7 +244,7 @@ def test_with_a_layout_a_number_counts_the_same_layers_in_every_command(name, ca
             for each in ("run", "compare", "sweep", "memory", "explain")
         ),
         *(
-            (each, "3GiB", "how many bytes")
+            (each, "3GiB", "the bytes of an activation are not known")
             for each in ("run", "compare", "sweep", "memory", "explain")
         ),
         *(

@@ -33,7 +33,7 @@ def test_a_decoder_has_a_period_and_says_how_many_batches_are_enough():
     assert (found["microbatches"], found["steps"], found["feeds_back"]) == (4, 4, True)
     text = answer(*DECODE, "--mb", "4", "--no-gantt")[1]
     assert "4 batches in flight, 4 steps" in text
-    assert "from 5 in flight on nothing more is gained" in text
+    assert "more than 5 batches in flight do not raise the rate" in text
 
 
 def test_feedback_and_tokens():

@@ -37,8 +37,8 @@ from ppsim.prices.build import (
 from ppsim.prices.data_parallel.lengths import LengthOptions, Loads
 from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import (
-    BESIDE,
     DECIDING_OPS,
+    OTHER_KINDS,
     REFUSED_UNUSED,
     WHOLE_COSTS,
     CostOptions,
@@ -466,7 +466,7 @@ class _Change:
             made = costs_for(schedule, **given | {"per": "stage"})
             pair = made.time[0] + made.time[1] if made.pair is None else made.pair
             return pair if name == "tfb" else made.time[KINDS.index(name)]
-        if name in BESIDE:
+        if name in OTHER_KINDS:
             given, of_stage = getattr(costs, name), kinds_of(name)[0].info.has_stage
             if given is None or name == "t_collective":
                 return given if given is None else np.asarray(given, np.float64)

@@ -135,7 +135,7 @@ class Writer:
                 continue
             self._made, self.path = _identity(file)[:2], path
             return file
-        raise OSError(f"'{self._folder}' holds {MOST_NAMES} recordings of this process already")
+        raise OSError(f"'{self._folder}' already has {MOST_NAMES} recordings of this process")
 
     def _open_again(self, path: Path) -> int:
         """Open the file again (OSError: it is gone, or another program has changed it)."""

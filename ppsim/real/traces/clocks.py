@@ -61,10 +61,10 @@ def offset_of(least: Times) -> Times | None:
 
 
 def least_latencies(schedule: Schedule, start: Times, end: Times) -> Times:
-    """Return the least latency of messages by source and target, shape (devices, devices).
+    """Return the minimum latency of messages by source and target, shape (devices, devices).
 
     A latency is the time from the end of an op to the start of the op that needs its result. The
-    least one of an iteration counts, and the median over iterations. NaN where there is no message.
+    result is the median over iterations of the minimum in each iteration, NaN without messages.
     """
     crossing = np.flatnonzero(schedule.crosses)
     needs = schedule.dependency[crossing]

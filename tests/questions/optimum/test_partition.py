@@ -280,7 +280,7 @@ def test_layers_of_a_profile_are_split():
         ([*BASE, "--num-layers", "99999"], "10,000 at most"),
         ([*BASE, "--num-layers", "8", "--tf", "2"], "--tf cannot be given"),
         ([*BASE, "--num-layers", "8", "--layout", "E|t*8|tL|"], "--layout cannot be given"),
-        ([*BASE, "--num-layers", "8", "--cap", "3GiB"], "nothing says how many bytes"),
+        ([*BASE, "--num-layers", "8", "--cap", "3GiB"], "the bytes of an activation are not known"),
         ([*BASE, "--num-layers", "8", "--t-layer=-1"], "must be zero or more"),
         ([*BASE, "--num-layers", "8", "--time-limit", "0"], "--time-limit"),
         (

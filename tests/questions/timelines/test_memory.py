@@ -224,7 +224,7 @@ def test_breakdown_has_a_row_per_device(model):
 @pytest.mark.parametrize(
     ("cap", "bytes_known", "message"),
     [
-        ("80GiB", False, "nothing says how many bytes"),
+        ("80GiB", False, "the bytes of an activation are not known"),
         ("80", True, "has no unit"),
         ("lots", False, "'lots' is not a size"),
     ],

@@ -152,7 +152,7 @@ def test_what_is_wrong_with_a_stage_is_said_with_its_place(tmp_path, function, s
     ("words", "says"),
     [
         (("--module", FILE), "needs the number of stages"),
-        (("--stages", "4"), "--stages is the number of stages of --module"),
+        (("--stages", "4"), "--stages is the number of stages of a module"),
         (
             ("--module", FILE, "--stages", "4", "--hidden", "64"),
             "--module makes the stages, so --hidden",

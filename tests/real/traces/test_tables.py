@@ -187,7 +187,7 @@ def broken(what, rows):
         ("backwards", 2, 2, "1 of 3 steps are left out: in step 8 replica 1 lacks"),
         ("backwards", 2, 2, "F in row"),
         ("twice", 2, 2, "two rows for"),
-        ("same", 3, 2, "1 repeated rows count once"),
+        ("same", 3, 2, "1 repeated row counts once"),
         ("cut", 3, 1, "replica 1 is left out: complete in 1 of 3 steps"),
         ("clock", 3, 2, "clocks of devices were corrected by up to"),
     ],

@@ -334,7 +334,7 @@ def test_a_rank_left_out_is_noticed():
 def test_a_cut_gz_and_a_missing_file_are_input_errors(tmp_path):
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": []}')[:20])
-    for name, why in ((str(path), "not whole"), (str(tmp_path / "absent.json"), "cannot read")):
+    for name, why in ((str(path), "incomplete"), (str(tmp_path / "absent.json"), "cannot read")):
         with pytest.raises(InputError, match=why):
             profile_from([name], "ppsim")
 

@@ -277,7 +277,7 @@ def test_a_record_that_is_cut_short_is_refused(tmp_path):
     (tmp_path / "other.json").write_bytes(
         gzip.decompress(whole).replace(b"ppsim.record/1", b"ppsim.record/9", 1)
     )
-    assert "not whole" in str(refused("validate", "--from-record", str(tmp_path / "half.json.gz")))
+    assert "incomplete" in str(refused("validate", "--from-record", str(tmp_path / "half.json.gz")))
     assert "ppsim.record/9" in str(
         refused("validate", "--from-record", str(tmp_path / "other.json"))
     )

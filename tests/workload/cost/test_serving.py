@@ -161,7 +161,7 @@ def test_by_period_the_longest_stage_decides():
 
 REFUSED = [
     (("memory", "1f1b", "--serve", *LLAMA, "--cap", "9GiB"), "1f1b trains"),
-    (("memory", "--serve", "--devices", "8", "--cap", "9GiB"), "needs the model"),
+    (("memory", "--serve", "--devices", "8", "--cap", "9GiB"), "needs a model"),
     (("memory", "decode", "--mb", "4", *LLAMA[:4]), "decode does not train"),
     (("memory", "--serve", *LLAMA), "needs the memory"),
     (("memory", "--serve", *LLAMA, "--cap", "9"), "has no unit"),
@@ -178,7 +178,7 @@ REFUSED = [
     ),
     (
         ("partition", "decode", "--serve", "tokens", "--devices", "4", "--num-layers", "8"),
-        "needs the model",
+        "needs a model",
     ),
     (("partition", "decode", "--serve", "period", "--devices", "4"), "number of layers is missing"),
     (("partition", "decode", "--serve", "period", *LLAMA, "--num-layers", "8"), "not clear"),

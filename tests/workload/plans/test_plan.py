@@ -1014,7 +1014,7 @@ def test_other_attention_is_divided_by_the_same_software():
     ("software", "last"),
     [
         (None, "its launch flags: --flags megatron"),
-        ("deepspeed", "no launch flags are known of deepspeed"),
+        ("deepspeed", "no launch flags are known for deepspeed"),
         ("torchtitan", 'components = ["model", "loss"]'),
         ("primus", "--bf16"),
     ],

@@ -29,7 +29,7 @@ NO_ORDER = "in every order of chunks and microbatches some op starts before its 
 LONGEST_MS = 1e12
 PARTS = {"F": "fwd", "B": "bwd", "W": "wgrad"}
 MOST_CHUNKS = 16
-CLEARLY = 0.03  # least difference of ``Candidate.unexplained`` that tells two numberings apart
+CLEARLY = 0.03  # minimum difference of ``Candidate.unexplained`` for a choice between numberings
 MOST_EARLY = 0.02  # largest share of time by which ops may start before their inputs
 
 
@@ -125,7 +125,8 @@ def read_primus(source: str, texts: Mapping[str, str], config: str | None) -> Re
     complete = [n for n in common if all(_is_complete(rank[n], size) for rank in ranks)]
     if not complete or not size:
         raise InputError(
-            f"{source}: no iteration has as many forwards and backwards on every rank", HINT
+            f"{source}: no iteration has the same number of forwards and backwards on every rank",
+            HINT,
         )
     chunks = _stated_chunks(source, settings, size)
     rows = [[rank[number] for rank in ranks] for number in complete]

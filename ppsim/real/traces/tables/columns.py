@@ -13,7 +13,7 @@ from ppsim.real.traces.tables.words import is_text
 
 Column = NDArray[Any]
 CELL, TEXT = 8, 64  # bytes of a number, and of a text in addition to its characters
-USUAL, ROW = 13, 200  # columns of a table of ops; bytes for a row in all structures made of it
+USUAL, ROW = 13, 200  # number of columns of a table of ops; bytes of a row in all our structures
 
 
 class GrowingColumns:

@@ -293,7 +293,8 @@ def _contradicted_cells(
     first, second = at[order[:-1][same]], at[order[1:][same]]
     differ = (table.start[first] != table.start[second]) | (table.end[first] != table.end[second])
     if len(first) > differ.sum():
-        notes.append(f"{len(first) - differ.sum()} repeated rows count once")
+        count = len(first) - differ.sum()
+        notes.append(f"{count} repeated row{'s count' if count > 1 else ' counts'} once")
     if not differ.any():
         return np.empty(0, np.int64)
     repeated = np.unique(cell[order[1:][same]][differ])
