@@ -161,24 +161,24 @@ def test_by_period_the_longest_stage_decides():
 
 REFUSED = [
     (("memory", "1f1b", "--serve", *LLAMA, "--cap", "9GiB"), "1f1b trains"),
-    (("memory", "--serve", "--devices", "8", "--cap", "9GiB"), "needs the model"),
+    (("memory", "--serve", "--devices", "8", "--cap", "9GiB"), "needs a model"),
     (("memory", "decode", "--mb", "4", *LLAMA[:4]), "decode does not train"),
     (("memory", "--serve", *LLAMA), "needs the memory"),
     (("memory", "--serve", *LLAMA, "--cap", "9"), "has no unit"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--tf", "2"), "no time changes"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--te", "2"), "no time changes"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--feedback", "2"), "no time changes"),
-    (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--dp", "2"), "is of training"),
+    (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--dp", "2"), "cannot be combined with --serve"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--tp", "3"), "does not divide"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB,8GiB"), "2 numbers for 8 devices"),
     (("memory", "--serve", *LLAMA, "--cap", "12GiB", "-o", "x.svg"), "--serve has none"),
     (
         ("memory", "1f1b", "--devices", "4", "--mb", "8", "--kv-bits", "8"),
-        "of a pipeline that serves",
+        "needs --serve",
     ),
     (
         ("partition", "decode", "--serve", "tokens", "--devices", "4", "--num-layers", "8"),
-        "needs the model",
+        "needs a model",
     ),
     (("partition", "decode", "--serve", "period", "--devices", "4"), "number of layers is missing"),
     (("partition", "decode", "--serve", "period", *LLAMA, "--num-layers", "8"), "not clear"),
