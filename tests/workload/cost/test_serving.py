@@ -168,7 +168,10 @@ REFUSED = [
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--tf", "2"), "no time changes"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--te", "2"), "no time changes"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--feedback", "2"), "no time changes"),
-    (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--dp", "2"), "cannot be combined with --serve"),
+    (
+        ("memory", "--serve", *LLAMA, "--cap", "9GiB", "--dp", "2"),
+        "cannot be combined with --serve",
+    ),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--tp", "3"), "does not divide"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB,8GiB"), "2 numbers for 8 devices"),
     (("memory", "--serve", *LLAMA, "--cap", "12GiB", "-o", "x.svg"), "--serve has none"),
