@@ -490,7 +490,7 @@ def compare(
             microbatch, cp and perhaps replica, factor (1/cp), collective (time of the one in
             parallel with each forward, twice as long with B and I; an op takes the longer of
             both).
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths again over as many microbatches of their replica;
             the step never gets longer. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
@@ -1283,7 +1283,7 @@ def explain(
             microbatch, cp and perhaps replica, factor (1/cp), collective (time of the one in
             parallel with each forward, twice as long with B and I; an op takes the longer of
             both).
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths again over as many microbatches of their replica;
             the step never gets longer. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
@@ -1587,7 +1587,7 @@ def jitter(
             microbatch, cp and perhaps replica, factor (1/cp), collective (time of the one in
             parallel with each forward, twice as long with B and I; an op takes the longer of
             both).
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         samples: Iterations to draw. (default 10000)
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
@@ -2593,7 +2593,7 @@ def read(
     ...
 
 def run(
-    schedule: str | Schedule,
+    schedule: str | os.PathLike[str] | Schedule,
     *,
     stages: int | None = None,
     devices: int | None = None,
@@ -2937,7 +2937,7 @@ def run(
             microbatch, cp and perhaps replica, factor (1/cp), collective (time of the one in
             parallel with each forward, twice as long with B and I; an op takes the longer of
             both).
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths again over as many microbatches of their replica;
             the step never gets longer. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.

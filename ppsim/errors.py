@@ -12,6 +12,9 @@ An answer that measurements do not decide is not an error: a command exits with 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 UNDECIDED = 4
 
 
@@ -20,14 +23,31 @@ class PpsimError(Exception):
 
     Attributes:
         exit_code: of the command line.
-        hint: a suggestion in one line, or empty.
     """
 
     exit_code = 1
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str | Callable[[], str] = "") -> None:
         super().__init__(message)
-        self.hint = hint
+        self._hint = hint
+
+    @property
+    def hint(self) -> str:
+        """A suggestion in one line, or empty; one that takes long to find is found when it is
+        asked for.
+        """
+        if not isinstance(self._hint, str):
+            self._hint = self._hint()
+        return self._hint
+
+    @hint.setter
+    def hint(self, text: str) -> None:
+        self._hint = text
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Find the suggestion before the error goes to another process."""
+        self._hint = self.hint
+        return super().__reduce__()
 
 
 class InvalidSchedule(PpsimError):
@@ -46,6 +66,10 @@ class InputError(PpsimError):
 
 class UnknownSchedule(InputError):
     """A name that no schedule has."""
+
+
+class UnknownFormat(InputError):
+    """A file of no format that a schedule can have."""
 
 
 class MissingDependency(PpsimError):

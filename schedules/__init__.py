@@ -1,9 +1,9 @@
-"""Every schedule, one file per family; a file put here is found, and imported when its schedule is
-asked for.
+"""All schedules, one file per family. A file in this folder is imported when its schedule is used.
 
-Use :func:`generate` by name, :func:`schedule_from` by name or file, or :func:`families` to walk all
-of them. A file that declares a schedule, here or anywhere, needs no more than this module exports:
-the decorator ``schedule``, ``Shape``, rules, and the builder ``Queue`` with its steps.
+:func:`generate` makes a schedule by name, :func:`schedule_from` by name or from a file, and
+:func:`families` lists all of them. A file that declares a schedule, here or elsewhere, needs only
+the names exported here: the decorator ``schedule``, ``Shape``, rules, and the builder ``Queue``
+with its steps.
 """
 
 import importlib
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ppsim.schedules._recognise import list_alike, recognise
     from ppsim.schedules.interleaved import group_size
 
-# Imported when first used: these load what names alone do not need.
+# Imported at first use, as a lookup of a schedule by name does not need these modules.
 _LAZY = {
     "_fitting": ("Alternative", "Request", "Trial", "find_fitting"),
     "_load": ("family_of", "reads_ops", "require_shape", "schedule_from", "split_chunks"),

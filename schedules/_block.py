@@ -1,8 +1,8 @@
-"""Building blocks that users state in a TOML file: the slots of one microbatch's ops, for any
-number of devices.
+"""Building blocks from users' TOML files: the slots of one microbatch's ops, for any number of
+devices.
 
-A microbatch passes over the devices 2V times: its forwards chunk by chunk, then its backwards, last
-chunk first::
+A microbatch passes over the devices 2V times, first for the forwards of each chunk, then for the
+backwards, last chunk first::
 
     schema = "ppsim.block/1"
     placement = "v"
@@ -32,19 +32,19 @@ SCHEMA = "ppsim.block/1"
 EXAMPLE = "placement, interval, steps and gaps (gallery/own-block.toml)"
 PLACEMENTS = ("linear", "loop", "v")
 LONGEST = 10_000  # slots
-FURTHER = 6  # slots by which a gap is changed to find one that works
+FURTHER = 6  # a gap is increased by fewer slots than this to find one that works
 
 
 @dataclass(frozen=True)
 class BlockFile:
-    """A block as its file states it."""
+    """The content of a block's file."""
 
     placement: str  # linear, loop or v
     interval: int  # slots from one microbatch to the next
     steps: tuple[int, ...]  # shape (2V,), slots from one device to the next in each pass
     # shape (2V - 1,), slots from the last op of each pass to the first of the next
     gaps: tuple[int, ...]
-    # whether backwards run as I of one slot and W in any idle one, or whole in two slots
+    # True: backwards run as I in one slot, and W in any idle slot; False: whole, in two slots
     split: bool = True
     idea: str = ""  # a sentence for ``ppsim list NAME``
 
@@ -60,7 +60,7 @@ class BlockFile:
             )
         if self.placement == "linear" and self.chunks > 1:
             raise RefusedValue(
-                "steps", "must have two numbers where the placement is linear, or use loop or v"
+                "steps", "must have two numbers for a linear placement; or use loop or v"
             )
         if len(self.gaps) != len(self.steps) - 1:
             raise RefusedValue(
@@ -88,8 +88,10 @@ class BlockFile:
 
 @cache
 def load_block(path: str) -> Family:
-    """Register a block's file under its name (InputError: it is not a block; the message names the
-    key and the line).
+    """Register the block in a file under the file's name, and return its family.
+
+    Raises:
+        InputError: the file is not a block; the message names the key and the line.
     """
     stated = toml.read(path, BlockFile, SCHEMA, EXAMPLE)
     name = Path(path).stem
@@ -123,6 +125,7 @@ def load_block(path: str) -> Family:
 
 
 def _complete(path: str, stated: BlockFile, shape: Shape) -> Iterator[Packed]:
+    """Yield the queues of the repeated block (InputError: two ops share a slot)."""
     placement = place(stated.placement, shape.devices, shape.stages)
     block = block_of_passes(placement, stated.interval, stated.steps, stated.gaps, stated.split)
     clash = block.clash()
@@ -136,8 +139,8 @@ def _complete(path: str, stated: BlockFile, shape: Shape) -> Iterator[Packed]:
     )
     raise InputError(
         f"'{path}', line {_line_of(path, 'gaps')}: with {shape.devices} "
-        f"device{'s' * (shape.devices > 1)}, {named} share a slot of device {device}: theirs are "
-        f"the same modulo the interval of {stated.interval}",
+        f"device{'s' * (shape.devices > 1)}, {named} share a slot of device {device}: their slots "
+        f"are the same modulo the interval of {stated.interval}",
         _nearest_gaps(stated, shape),
     )
 
@@ -159,14 +162,14 @@ def _nearest_gaps(stated: BlockFile, shape: Shape) -> str:
 
 
 def _peaks_text(stated: BlockFile) -> str:
-    """Return a text on the peaks of the repeated block for some numbers of devices."""
-    said = []
+    """Return the peaks of the repeated block on 4, 8 and 16 devices as text."""
+    peaks = []
     for devices in (4, 8, 16):
         placement = place(stated.placement, devices, devices * stated.chunks)
         block = block_of_passes(placement, stated.interval, stated.steps, stated.gaps, stated.split)
         if block.clash() is None:
-            said.append(f"{block.peaks.max()} on {devices} devices")
-    return f"at most {', '.join(said)} (lifespan / interval)" if said else ""
+            peaks.append(f"{block.peaks.max()} on {devices} devices")
+    return f"at most {', '.join(peaks)} (lifespan / interval)" if peaks else ""
 
 
 def _line_of(path: str, key: str) -> int:

@@ -1,8 +1,9 @@
-"""Schedules from outside: a file of ops, a Python file with a generator, a building block, an entry
+"""Schedules from users: a file of ops, a Python file with a generator, a building block, an entry
 point.
 
-Nothing outside is run unless it was named. A Python file either declares its schedule as the files
-here do, or holds one function that takes a Shape and yields a row per device, packed or as text::
+A user's code runs only if the user named it. A Python file either declares its schedule like the
+files here, or contains one function that takes a Shape and yields a row per device, packed or as
+text::
 
     def mine(shape):
         for device in range(shape.devices):
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.base.source import read_bytes
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import PAIRED, Packed, pack
 from ppsim.core.schedule import Schedule
@@ -46,25 +48,25 @@ from ppsim.schedules.registry import (
 GROUP = "ppsim.schedules"
 CONTRACT = 'def mine(shape): yield one row per device, such as ["0F0", "0B0"]'
 CHUNKS = re.compile(r"(.+):([0-9]{1,9})")
-# Ops per stage and microbatch in a device's row: F, R, I, W, for two replicas; a longer row never
-# ends.
+# Ops per stage and microbatch in a device's row: F, R, I, W, for two replicas. A longer row counts
+# as endless.
 MOST_OPS = 8
 
 
 def schedule_from(
     spec: str, note: Callable[[str], None] | None = None, costs: Pricing = costs_for, **shape: Any
 ) -> Schedule:
-    """Return the schedule of a user's spelling: by name, from a file, or from someone else's code.
+    """Return a schedule by name, from a file, or from a user's code.
 
     Args:
         spec: a registered name; a file that :mod:`ppsim.inputs.drafts.read` reads, ``-`` for
             standard input; ``file.py`` or ``file.py:function``; a block in ``file.toml``
             (:mod:`ppsim.schedules._block`); or the name of an entry point of the group
             ``ppsim.schedules``. ``:V`` after any of them sets the stages per device.
-        note: called with a sentence for each thing in a file of ops that its schedule leaves out.
-        costs: as :func:`ppsim.schedules.generate` takes them.
-        shape: as :func:`ppsim.schedules.generate` takes it. A file of ops states its own shape;
-            what is given for it must agree.
+        note: called with a sentence for each part of a file of ops that the schedule ignores.
+        costs: as in :func:`ppsim.schedules.generate`.
+        shape: as in :func:`ppsim.schedules.generate`; it must agree with a file of ops, which
+            states its shape.
 
     Raises:
         InputError: no such schedule or file, a shape that does not fit, or code that fails.
@@ -86,8 +88,10 @@ def schedule_from(
 
 
 def split_chunks(spec: str) -> tuple[str, int | None]:
-    """Return source and V of a spelling ``SOURCE:V``; V is None if it is not given (InputError: it
-    is zero or missing).
+    """Return source and V of a spelling ``SOURCE:V``; V is None without a colon.
+
+    Raises:
+        InputError: V is zero or missing after the colon.
     """
     if spec.endswith(":") and "." not in spec:
         raise InputError(
@@ -102,14 +106,14 @@ def split_chunks(spec: str) -> tuple[str, int | None]:
 
 
 def reads_ops(spec: str) -> bool:
-    """Return whether a spelling is a file of ops, which states its own shape."""
+    """Return whether a spelling is a file of ops, which states its shape."""
     return spec == "-" or (
-        not spec.endswith((".py", ".toml")) and bool(Path(spec).suffix) and Path(spec).is_file()
+        not spec.endswith((".py", ".toml")) and bool(Path(spec).suffix) and os.path.isfile(spec)
     )
 
 
 def family_of(spec: str) -> Family | None:
-    """Find the family that a spelling names, loading code of the user's; None for a file of ops.
+    """Return the family of a spelling, None for a file of ops; a user's code is loaded.
 
     Raises:
         InputError: no such schedule or file, or code that fails.
@@ -119,9 +123,7 @@ def family_of(spec: str) -> Family | None:
 
 
 def _family(source: str) -> tuple[Family, bool]:
-    """Return the family of a name, a file of Python or of a block, or an entry point, and whether
-    its code is from outside.
-    """
+    """Return the family of a name, file or entry point, and whether its code is a user's."""
     if source.endswith(".toml"):
         from ppsim.schedules._block import load_block
 
@@ -141,13 +143,16 @@ def _family(source: str) -> tuple[Family, bool]:
 def _refuse_missing_file(source: str) -> None:
     from ppsim.inputs.drafts.read import readable
 
-    if os.path.isdir(source):  # unlike Path's, false where no path can have that name
+    if os.path.isdir(source):  # unlike Path.is_dir, this never raises for an impossible name
         raise InputError(
             f"'{source}' is a folder",
             "a file; ppsim read and ppsim explain --trace take a run's folder",
         )
     if "/" in source or (Path(source).suffix and source.lower().endswith(tuple(readable()))):
-        raise InputError(f"cannot read '{source}': No such file or directory", "check the path")
+        read_bytes(source)  # says why it cannot be read
+        raise InputError(
+            f"the name of '{source}' does not say its format", f"one of {' '.join(readable())}"
+        )
 
 
 def _schedule_from(
@@ -155,18 +160,16 @@ def _schedule_from(
 ) -> Schedule:
     if reads_ops(source):
         return _schedule_of_file(source, shape, note)
-    family, outside = _family(source)
+    family, is_users = _family(source)
     if shape.get("microbatches") is None:
         raise InputError("the number of microbatches is missing", "give --mb")
-    return (
-        _generated(family, costs, shape)
-        if outside
-        else generate_once(family.name, costs=costs, **shape)
-    )
+    if is_users:
+        return _generated(family, costs, shape)
+    return generate_once(family.name, costs=costs, **shape)
 
 
 def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedule:
-    """Return the generated schedule; code from outside is checked."""
+    """Return the schedule that a user's code generates, checked."""
     from ppsim.base.outside_code import outside_code
     from ppsim.core.draft import Draft
     from ppsim.inputs.drafts.read import require_sound
@@ -177,7 +180,7 @@ def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedul
     if (draft.n_stages, draft.n_microbatches) != (made.n_stages, made.n_microbatches):
         raise InputError(
             f"{family.name} yields {draft.n_stages} stages and {draft.n_microbatches} "
-            f"microbatches, where {made.n_stages} and {made.n_microbatches} were asked for",
+            f"microbatches instead of {made.n_stages} and {made.n_microbatches}",
             "use shape.stages and shape.microbatches",
         )
     if not np.array_equal(draft.placement.devices, made.placement.devices):
@@ -204,9 +207,7 @@ def _schedule_of_file(
 
 
 def require_shape(path: str, schedule: Schedule, shape: dict[str, Any]) -> None:
-    """Refuse options of a shape that a file's schedule does not have, or that it does not take
-    (InputError).
-    """
+    """Raise InputError if options of the shape differ from the schedule of a file."""
     has = {
         "stages": schedule.n_stages,
         "devices": schedule.n_devices,
@@ -225,7 +226,7 @@ def require_shape(path: str, schedule: Schedule, shape: dict[str, Any]) -> None:
 
 
 def _load_file(spec: str) -> Family:
-    """Load the schedule of a Python file: the function named, or the only one there is."""
+    """Return the schedule of a Python file: that of the function named, or the only one."""
     path, _, wanted = spec.partition(":")
     module, declared = _run(path)
     if wanted:
@@ -252,7 +253,7 @@ def _load_file(spec: str) -> Family:
 
 @cache
 def _run(path: str) -> tuple[ModuleType, list[Family]]:
-    """Run a Python file: its module, and the schedules it declares."""
+    """Run a Python file, and return its module and the schedules it declares."""
     from ppsim.base.outside_code import run_file
 
     before = {family.name for family in families()}
@@ -261,7 +262,7 @@ def _run(path: str) -> tuple[ModuleType, list[Family]]:
 
 
 def _functions(module: ModuleType) -> list[str]:
-    """List the public generator functions that a module defines itself."""
+    """Return the names of the public generator functions that a module defines."""
     return [
         name
         for name, value in vars(module).items()
@@ -272,7 +273,7 @@ def _functions(module: ModuleType) -> list[str]:
 
 
 def _load_entry_point(point: importlib.metadata.EntryPoint) -> Family:
-    """Load the schedule of an installed package's entry point."""
+    """Return the schedule of an installed package's entry point."""
     from ppsim.base.outside_code import outside_code
 
     with outside_code(f"entry point '{point.name}'"):
@@ -283,9 +284,7 @@ def _load_entry_point(point: importlib.metadata.EntryPoint) -> Family:
 
 @cache
 def _adopt(function: Callable[..., Any], name: str = "") -> Family:
-    """Register a plain function under its name; stages in a loop, that is, stage s on device s mod
-    P.
-    """
+    """Register a function without a declaration under its name; stage s is on device s mod P."""
     name = name or function.__name__.replace("_", "-")
 
     def rows(shape: Shape) -> Iterator[Packed]:
@@ -309,8 +308,10 @@ def _adopt(function: Callable[..., Any], name: str = "") -> Family:
 
 
 def _text(row: str | Iterable[Any], most: int) -> str:
-    """Write a row, ``"0F0,0B0"`` or ``["0F0", "0B0"]``, as a line of a file (InputError: over
-    ``most`` cells).
+    """Return a row, ``"0F0,0B0"`` or ``["0F0", "0B0"]``, as a line of a file.
+
+    Raises:
+        InputError: the row has more than ``most`` cells.
     """
     cells = [row] if isinstance(row, str) else [str(cell) for cell in islice(row, most + 1)]
     if len(cells) > most:
@@ -319,7 +320,7 @@ def _text(row: str | Iterable[Any], most: int) -> str:
 
 
 def _pack(lines: list[str], name: str) -> Iterator[Packed]:
-    """Pack rows of text, read together as the lines of one schedule file."""
+    """Yield packed rows from rows of text, which are parsed like the lines of a schedule file."""
     from ppsim.inputs.drafts.readers.csv import parse
 
     draft = parse("\n".join(lines), f"what {name} yields")

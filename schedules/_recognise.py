@@ -1,6 +1,4 @@
-"""Recognise the schedule that queues follow: a family's, where every device has the same ops in the
-same order.
-"""
+"""Recognise schedules: find the family whose queues have the same ops in the same order."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ from ppsim.errors import PpsimError
 from ppsim.schedules.registry import MOST_CELLS, Family, Shape, families, generate
 
 COLUMNS = ("offsets", "kind", "stage", "microbatch", "pair")
-MOST_TRIED = 2_000_000  # ops of the schedules generated to compare with
-MOST_ALIKE = 100_000  # of those made to be listed, before further group sizes are left out
-MOST_SEARCHED = 5_000  # of a schedule that families make which search for the best order
+MOST_TRIED = 2_000_000  # ops of the schedules generated for a comparison
+MOST_ALIKE = 100_000  # ops of listed schedules after which other group sizes are left out
+MOST_SEARCHED = 5_000  # ops above which families that search for the best order are left out
 OTHER_GROUPS = "other group sizes"
 
 
@@ -29,18 +27,18 @@ class _Size(NamedTuple):
     devices: int
     stages: int
     chunks: int
-    microbatches: int  # whole ones
+    microbatches: int  # whole microbatches
     slices: int
-    cells: int  # of stages and microbatches, slices and rounds counted
+    cells: int  # stages x microbatches, in which slices and rounds count
     feeds_back: bool
     flushes: bool
 
 
 def recognise(schedule: Schedule) -> str:
-    """Return the name of the family with these queues, such as ``1f1b`` or ``interleaved
-    group-size=2``; empty if there is none.
+    """Return the name of the family with these queues, such as ``interleaved group-size=2``.
 
-    Of several rounds it is the name of each, whatever surrounds a training step.
+    Empty if there is none. Rounds are compared without the ops around a training step, and must be
+    the same.
     """
     one = _take_round(schedule)
     if one is None:
@@ -52,9 +50,7 @@ def recognise(schedule: Schedule) -> str:
 
 
 def _take_round(schedule: Schedule) -> Schedule | None:
-    """Return the queues of one round without the ops around a training step; None where rounds
-    differ.
-    """
+    """Return the queues of one round, without the ops around a step; None if rounds differ."""
     steps = mask(ONCE_A_STEP)[schedule.kind]
     bare = schedule.take(~steps) if steps.any() else schedule
     if bare.n_rounds == 1:
@@ -65,15 +61,15 @@ def _take_round(schedule: Schedule) -> Schedule | None:
 
 
 def list_alike(schedule: Schedule) -> dict[str, Schedule | None]:
-    """Return the families' schedules of the same size that place stages alike, by name.
+    """Return the families' schedules with the same size and placement, by name.
 
-    Of those with the same queues it has the first. None stands for what is not made, as that takes
-    long: of a large schedule the families that search for the best order, and further group sizes.
-    A family whose order follows from costs has the queues of ``schedule`` where that is its own.
+    Of several with the same queues, the first is returned. Schedules that take long to make are
+    None: for a large size, families that search for the best order, and other group sizes. A family
+    whose order depends on costs has the queues of ``schedule`` if that is the family's.
     """
-    placed = tuple(map(tuple, schedule.placement.devices.tolist()))
+    devices = tuple(map(tuple, schedule.placement.devices.tolist()))
     names = tuple(family.name for family in families())
-    found = dict(_list_alike(_size_of(schedule), placed, names))
+    found = dict(_list_alike(_size_of(schedule), devices, names))
     known = any(made is not None and _are_same(made, schedule) for made in found.values())
     return found if known or schedule.name not in names else found | {schedule.name: schedule}
 
@@ -81,17 +77,20 @@ def list_alike(schedule: Schedule) -> dict[str, Schedule | None]:
 @lru_cache(maxsize=32)
 def _list_alike(
     size: _Size,
-    placed: tuple[tuple[int, ...], ...],
+    devices: tuple[tuple[int, ...], ...],
     names: tuple[str, ...],
 ) -> dict[str, Schedule | None]:
-    """List them once for each size; ``names`` are those of all families, which files may add to."""
+    """Return the schedules of :func:`list_alike`, cached.
+
+    ``names`` of all families are part of the key, as a user's file may add some.
+    """
     found: dict[str, Schedule | None] = {}
     seen = set()
-    ops = 0  # of all that are made
+    ops = 0  # ops of the schedules made so far
     for family, options in _candidates(size):
-        if not _places_alike(family, options, size, placed):
+        if not _places_alike(family, options, size, devices):
             continue
-        # group sizes come last; with one stage on each device they change nothing
+        # group sizes come last; with one stage per device they make no difference
         if options.keys() == {"group_size"} and (size.chunks == 1 or ops > MOST_ALIKE):
             found |= {} if size.chunks == 1 else {OTHER_GROUPS: None}
             break
@@ -111,14 +110,14 @@ def _list_alike(
 
 
 def _places_alike(
-    family: Family, options: Mapping[str, Any], size: _Size, placed: tuple[tuple[int, ...], ...]
+    family: Family, options: Mapping[str, Any], size: _Size, devices: tuple[tuple[int, ...], ...]
 ) -> bool:
-    """Return whether a family has the size, and places its stages as given."""
+    """Return whether a family allows the size and places its stages on these devices."""
     shape = Shape(size.devices, size.chunks, size.microbatches, options)
     if size.stages != size.devices * size.chunks or family.broken_rules(shape):
         return False
     placement = place(shape.placement(family), size.devices, size.stages)
-    return np.array_equal(placement.devices, placed)
+    return np.array_equal(placement.devices, devices)
 
 
 def _size_of(schedule: Schedule) -> _Size:
@@ -135,9 +134,7 @@ def _size_of(schedule: Schedule) -> _Size:
 
 
 def _list_made(size: _Size) -> Iterator[tuple[str, Schedule]]:
-    """Make the schedules of a size that families have, with their names, up to ``MOST_TRIED`` ops
-    of them.
-    """
+    """Yield the families' schedules of a size, with names, up to ``MOST_TRIED`` ops in total."""
     tried = 0
     for family, options in _candidates(size):
         if size.cells > MOST_CELLS or tried > MOST_TRIED:
@@ -149,7 +146,7 @@ def _list_made(size: _Size) -> Iterator[tuple[str, Schedule]]:
 
 
 def _make(family: Family, options: Mapping[str, Any], size: _Size) -> Schedule | None:
-    """Make a family's schedule of a size; None where it has none."""
+    """Return a family's schedule of a size, or None if it has none."""
     try:
         return generate(
             family.name,
@@ -173,27 +170,27 @@ def _are_same(one: Schedule, other: Schedule) -> bool:
 
 
 def _candidates(size: _Size) -> Iterator[tuple[Family, dict[str, Any]]]:
-    """Yield every family with its defaults, then with each group size, and with slices for families
-    that have them.
+    """Yield every family with its default options (and the slices), then with each group size.
 
-    Families of as many stages per device come first, as interleaved-zb with one makes the queues of
-    zb-1p, and of these the ones that torch has, as on one device gis makes the queues of
-    interleaved. Searches for any limit come last: without one, v-auto makes the queues of zb-v.
+    Several families can have the same queues, so the order matters. Families whose default is the
+    same number of chunks come first, as interleaved-zb with one chunk has the queues of zb-1p. Of
+    these, families in torch come first, as on one device gis has the queues of interleaved.
+    Searches under a limit come last, as v-auto without a limit has the queues of zb-v.
     """
-    cuts = size.slices > 1
-    those = [family for family in families() if ("slices" in family.options) == cuts]
-    those = [
+    is_sliced = size.slices > 1
+    candidates = [
         family
-        for family in those
-        if (family.feeds_back, family.flushes) == (size.feeds_back, size.flushes)
+        for family in families()
+        if ("slices" in family.options) == is_sliced
+        and (family.feeds_back, family.flushes) == (size.feeds_back, size.flushes)
     ]
     chunks = size.chunks
-    those.sort(
+    candidates.sort(
         key=lambda each: (each.name.endswith("-auto"), each.chunks != chunks, not each.torch)
     )
-    for family in those:
-        yield family, {"slices": size.slices} if cuts else {}
-    for family in those:
+    for family in candidates:
+        yield family, {"slices": size.slices} if is_sliced else {}
+    for family in candidates:
         if "group_size" in family.options:
             for group in range(1, size.cells // size.stages + 1):
                 yield family, {"group_size": group}

@@ -1,5 +1,4 @@
-"""DualPipe and DualPipe-V: two streams of microbatches cross, and forward and backward run as
-pairs.
+"""DualPipe and DualPipe-V: two opposite streams of microbatches, with forward-backward pairs.
 
 DeepSeek-V3 technical report, arXiv 2412.19437, section 3.2.1, and the authors' published code.
 """
@@ -41,9 +40,9 @@ I0, I1 = Step(Kind.I, "backward0"), Step(Kind.I, "backward1")
     rules=(ONE_CHUNK, EVEN_DEVICES, EVEN_MICROBATCHES, TWICE_DEVICES),
 )
 def dualpipe(shape: Shape) -> Iterator[Packed]:
-    """Microbatches 0..M/2-1 run stage s on device s, the rest stage s on device P-1-s.
+    """Microbatches 0..M/2-1 run stage s on device s, the others on device P-1-s.
 
-    The bubble is that of the devices with most pairs; it is makespan - ideal when t_F&B = t_F +
+    The bubble is that of the devices with the most pairs; it is makespan - ideal if t_F&B = t_F +
     t_B.
     """
     P, half = shape.devices, shape.microbatches // 2
@@ -83,8 +82,9 @@ def dualpipe_v(shape: Shape) -> Iterator[Packed]:
 
 
 def _queue(half: int, device: int, microbatches: int, near: Packed, far: Packed) -> Packed:
-    """Return the eight phases, ``device`` places after the entry of stream 0, ``half`` before the
-    turn.
+    """Return a queue of eight phases.
+
+    ``device`` is the distance from the entry of stream 0, and ``half`` that from entry to turn.
     """
     q = Queue(forward0=near, backward0=near, forward1=far, backward1=far)
     to_turn, from_entry = half - device - 1, device + 1

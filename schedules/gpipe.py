@@ -21,9 +21,9 @@ from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
     rules=(ONE_CHUNK,),
 )
 def gpipe(shape: Shape) -> Iterator[Packed]:
-    """Backwards in microbatch order, as torch runs them.
+    """All forwards, then all backwards, both in the order of microbatches, as in torch.
 
-    Makespan (M + P - 1)(t_F + t_B) for equal stages, + 2(P - 1) comm; peak M activations on every
+    Makespan (M + P - 1)(t_F + t_B) + 2(P - 1) comm for equal stages; peak M activations on every
     device.
     """
     for device in range(shape.devices):

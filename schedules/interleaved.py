@@ -1,8 +1,8 @@
-"""Interleaved 1F1B and its kin: fused pairs, zero bubble, one more warm-up forward, smaller groups.
+"""Interleaved 1F1B and variants: fused pairs, zero bubble, a longer warm-up, smaller groups.
 
-Narayanan et al., arXiv 2104.04473, section 2.2. A device holds V stages and takes microbatches in
-groups of N: all N through its first stage, then all N through its second, and so on; backwards take
-the stages in reverse.
+Narayanan et al., arXiv 2104.04473, section 2.2. A device has V stages and runs microbatches in
+groups of N: all N through its first stage, then all N through its second, and so on; backwards
+visit the stages in reverse.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
 
 
 def group_size(shape: Shape, fused: int = 0) -> int:
-    """Return N as given, or from the rule in force.
+    """Return N as given, or by the rule in the options.
 
-    Without either, the smallest N >= P that suits M, and M where M < P. For ``interleaved`` that is
-    torch's N wherever torch takes the shape; the fused form takes shorter last groups, as its
-    original does.
+    Without either, it is the smallest N >= P that works with M, and M if M < P. For ``interleaved``
+    this is torch's N for all shapes that torch supports; the fused form allows shorter last groups,
+    as the original implementation does.
     """
     P, M = shape.devices, shape.microbatches
     if (rule := shape.options.get("rule")) not in (None, "torch", "megatron"):
@@ -34,15 +34,15 @@ def group_size(shape: Shape, fused: int = 0) -> int:
         return M // max(1, M // P)
     if shape.options.get("rule") == "megatron":
         return P
-    suits = _finishes if fused else _megatron_takes
-    return next((n for n in range(P, M) if suits(shape, n, fused)), M)
+    works = _finishes if fused else _megatron_supports
+    return next((n for n in range(P, M) if works(shape, n, fused)), M)
 
 
 def small_group_size(shape: Shape) -> int:
-    """N of grouped interleaved: as given, or the smallest for which no steady device waits where
-    t_B is 2 t_F.
+    """Return N of grouped interleaved: as given, or by default between 2P/3 and P.
 
-    Of those, the smallest that divides M, if one does.
+    From 2P/3 on, no device waits in the steady state if t_B = 2 t_F. The default is the smallest of
+    these N that divides M, or else the smallest of all.
     """
     if (given := shape.options.get("group_size")) is not None:
         return int(given)
@@ -50,14 +50,16 @@ def small_group_size(shape: Shape) -> int:
     return next((n for n in range(least, shape.devices + 1) if shape.microbatches % n == 0), least)
 
 
-def _megatron_takes(shape: Shape, n: int, fused: int = 0) -> bool:
+def _megatron_supports(shape: Shape, n: int, fused: int = 0) -> bool:
+    """Return whether Megatron supports groups of n."""
     P, M = shape.devices, shape.microbatches
     return P <= n <= M and (M % n == 0 or M % n >= P)
 
 
 def _finishes(shape: Shape, n: int, fused: int) -> bool:
-    """Return whether groups of n never wait in a cycle: a short last group must span the pipeline
-    with the one before.
+    """Return whether groups of n do not deadlock.
+
+    A short last group and the group before it must together span the pipeline.
     """
     P, M, rest = shape.devices, shape.microbatches, shape.microbatches % n
     return min(P, M) <= n <= M and (
@@ -65,22 +67,24 @@ def _finishes(shape: Shape, n: int, fused: int) -> bool:
     )
 
 
-def _torch_holds(shape: Shape) -> bool:
+def _satisfies_torch(shape: Shape) -> bool:
+    """Return whether the shape satisfies torch's rule, if that rule is chosen."""
     if shape.options.get("rule") != "torch":
         return True
     rounds = max(1, shape.microbatches // shape.devices)
     return shape.microbatches % rounds == 0 and group_size(shape) == shape.microbatches // rounds
 
 
-def _megatron_holds(shape: Shape) -> bool:
-    return shape.options.get("rule") != "megatron" or _megatron_takes(shape, group_size(shape))
+def _satisfies_megatron(shape: Shape) -> bool:
+    """Return whether the shape satisfies Megatron's rule, if that rule is chosen."""
+    return shape.options.get("rule") != "megatron" or _megatron_supports(shape, group_size(shape))
 
 
 SEVERAL_CHUNKS = Rule("at least two stages per device", lambda s: s.chunks >= 2)
 TORCH = Rule(
-    "with --rule torch: M divisible by max(1, M // P), and N = M / max(1, M // P)", _torch_holds
+    "with --rule torch: M divisible by max(1, M // P), and N = M / max(1, M // P)", _satisfies_torch
 )
-MEGATRON = Rule("with --rule megatron: P <= N <= M, and M mod N = 0 or >= P", _megatron_holds)
+MEGATRON = Rule("with --rule megatron: P <= N <= M, and M mod N = 0 or >= P", _satisfies_megatron)
 GROUPS = Rule(
     "min(P, M) <= N <= M, and M mod N = 0, or N + M mod N >= 2P - 2, or M mod N = 1 with V = 2",
     lambda s: _finishes(s, group_size(s), fused=0),
@@ -214,8 +218,9 @@ def kimi(shape: Shape, **_: object) -> Iterator[Packed]:
     options=("group_size", "rule"),
 )
 def interleaved_zb(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - 1 - device + (V - 1) N forwards, W held back by ``device``; both at most VM.
-    ZB-1P where V = 1.
+    """Warm-up of P - 1 - device + (V - 1) N forwards, W delayed by ``device``; both at most VM.
+
+    With V = 1 it is ZB-1P.
     """
     for device in range(shape.devices):
         q, warm_up = _queue(shape, device, group_size(shape), per_device=1)
@@ -240,10 +245,9 @@ def interleaved_zb(shape: Shape, **_: object) -> Iterator[Packed]:
     options=("group_size",),
 )
 def gis(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - 1 - device + (V - 1) N forwards, then F, I and W in turn, so that a gradient
-    leaves before W.
+    """Warm-up of P - 1 - device + (V - 1) N forwards, then F, I and W in turn.
 
-    A last group that is short leaves its places empty.
+    So a gradient is sent before W runs. A short last group leaves the rest of its slots empty.
     """
     N, M = small_group_size(shape), shape.microbatches
     for device in range(shape.devices):
@@ -268,8 +272,9 @@ def gis(shape: Shape, **_: object) -> Iterator[Packed]:
     rules=(SEVERAL_CHUNKS, AS_MANY),
 )
 def vpp_balanced(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of P - 1 - device + (V - 1) M forwards; one group of all microbatches. Paddle asks
-    for P > 2 as well.
+    """Warm-up of P - 1 - device + (V - 1) M forwards, with all microbatches in one group.
+
+    Paddle also requires P > 2.
     """
     yield from _alternating_queues(shape, shape.microbatches, per_device=1)
 
@@ -277,7 +282,7 @@ def vpp_balanced(shape: Shape) -> Iterator[Packed]:
 def _alternating_queues(
     shape: Shape, group: int, *pattern: Pair, **warm_up: int
 ) -> Iterator[Packed]:
-    """Yield queues that take turns after their warm-up, which is longer as :func:`_queue` says."""
+    """Yield queues in which F and B alternate after the warm-up of :func:`_queue`."""
     for device in range(shape.devices):
         q, forwards = _queue(shape, device, group, **warm_up)
         yield q.take_turns(forwards, *pattern).build()
@@ -286,8 +291,9 @@ def _alternating_queues(
 def _queue(
     shape: Shape, device: int, group: int, fused: int = 0, per_device: int = 2
 ) -> tuple[Queue, int]:
-    """Make an empty queue with its streams, and count the warm-up forwards; a device may have
-    fewer.
+    """Return an empty queue with its streams, and the number of warm-up forwards.
+
+    The number may exceed the forwards of the device.
     """
     P, V, M, N = shape.devices, shape.chunks, shape.microbatches, group
     chunk, microbatch = _table(M, V, N)
@@ -299,7 +305,7 @@ def _queue(
 
 
 def _table(microbatches: int, chunks: int, group: int) -> tuple[Packed, Packed]:
-    """Chunk and microbatch of every forward of a device, in order: Megatron's schedule table."""
+    """Return chunk and microbatch of a device's forwards: Megatron's schedule table."""
     step = np.arange(microbatches * chunks)
     first = step // (group * chunks) * group
     size = np.minimum(group, microbatches - first)

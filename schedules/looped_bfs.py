@@ -24,9 +24,7 @@ from ppsim.schedules.registry import Shape, schedule
     paper="Breadth-First Pipeline Parallelism, arXiv 2211.05953",
 )
 def looped_bfs(shape: Shape) -> Iterator[Packed]:
-    """Forwards stage by stage in microbatch order; backwards in reverse of both, as torch runs
-    them.
-    """
+    """Forwards stage by stage in microbatch order; backwards in reverse order, as in torch."""
     chunk, microbatch = np.divmod(np.arange(shape.chunks * shape.microbatches), shape.microbatches)
     for device in range(shape.devices):
         order = pack(chunk * shape.devices + device, microbatch)

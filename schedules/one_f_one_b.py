@@ -1,6 +1,4 @@
-"""1F1B and its eager and balanced forms: one forward, one backward, after a warm-up (arXiv
-2104.04473).
-"""
+"""1F1B and variants: after a warm-up, forwards and backwards alternate (arXiv 2104.04473)."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -28,8 +26,8 @@ from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
 def one_f_one_b(shape: Shape) -> Iterator[Packed]:
     """Warm-up of P - 1 - device forwards, clamped to M.
 
-    Makespan (M + P - 1)(t_F + t_B) for equal stages, + 2 comm (P - 1 + floor((M - 1)(P - 1)/P)):
-    the steady state waits for messages too. Peak min(M, P - device) activations.
+    Makespan (M + P - 1)(t_F + t_B) + 2 comm (P - 1 + floor((M - 1)(P - 1)/P)) for equal stages: the
+    steady state waits for messages, too. Peak min(M, P - device) activations.
     """
     for device in range(shape.devices):
         yield _queue(device, shape.microbatches, warm_up=shape.devices - device - 1)
@@ -50,8 +48,8 @@ def one_f_one_b(shape: Shape) -> Iterator[Packed]:
 def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
     """Warm-up of 2(P - 1 - device) forwards, clamped to M.
 
-    Makespan (M + P - 1)(t_F + t_B) + 2(P - 1) comm as long as 2 comm <= t_F + t_B; peak min(M, 2(P
-    - device) - 1).
+    Makespan (M + P - 1)(t_F + t_B) + 2(P - 1) comm if 2 comm <= t_F + t_B; peak
+    min(M, 2(P - device) - 1).
     """
     for device in range(shape.devices):
         yield _queue(device, shape.microbatches, warm_up=2 * (shape.devices - device - 1))
@@ -77,10 +75,10 @@ def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
     "without end, makespan and idle shares of the steps shown (--steps), with one fill and drain",
 )
 def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
-    """1F1B's queues, of one step; the second version of the weights is not among the activations
-    that are counted.
+    """Queues of 1F1B, for one step.
 
-    The period is M (t_F + t_B) for equal stages without messages and M >= P.
+    The period is M (t_F + t_B) for equal stages without messages and M >= P. The second version of
+    the weights is not counted as activations.
     """
     yield from one_f_one_b(shape)
 
@@ -91,7 +89,7 @@ def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
     aliases=("memory-balanced-1f1b",),
     idea="1F1B in which device x sends activations to device P-1-x and has them back for their "
     "backward:\n"
-    "early devices hold most, late ones least, and now all hold about as much.\n"
+    "early devices hold most in 1F1B and late ones least, and now all hold about as much.\n"
     "Costs a copy out under each backward and one in under each forward (--t-evict).",
     bubble="(P-1)(t_F + t_B)",
     peak="at most min(M, floor((P+3)/2))",
@@ -101,16 +99,13 @@ def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
     lanes=True,
 )
 def bpipe(shape: Shape) -> Iterator[Packed]:
-    """Peak at most ceil((P + 2) / 2), in 1F1B's makespan, where copies take at most t_F and t_B /
-    2.
+    """1F1B's makespan with a peak of ceil((P + 2) / 2) or less, if copies take <= t_F and t_B / 2.
 
-    Device x keeps its oldest activations, one fewer than ceil((P + 2) / 2), beside the one that
-    runs, leaves or comes.
-
-    As it warms up it keeps one less yet, so that a forward may run while the one before leaves. A
-    copy back is issued when a backward has freed its place, and the other device makes room when an
-    earlier copy has gone back. What that device does for it is issued at once, each op to start
-    when its turn comes.
+    Device x keeps its ceil((P + 2) / 2) - 1 oldest activations, and one more that is computed,
+    copied out or copied back. During the warm-up it keeps one fewer, so that a forward can run
+    while the previous activation is copied out. A copy back is issued once a backward has freed its
+    place; the other device accepts an activation once an earlier one has been copied back. The ops
+    of the other device are issued at the start of its queue, and each waits for its turn.
     """
     P, M = shape.devices, shape.microbatches
     resident = (P + 1) // 2
@@ -153,19 +148,18 @@ def bpipe(shape: Shape) -> Iterator[Packed]:
     lanes=True,
 )
 def one_f_one_b_plus(shape: Shape, everywhere: Sequence[int] = (0,)) -> Iterator[Packed]:
-    """1F1B in steps that all devices take together, with steps for the parts on all devices put
-    between.
+    """1F1B in steps common to all devices, with the parts on all devices between the steps.
 
-    Stage s runs F of microbatch m in step s + 2m, B in step 2m + 2P - 1 - s. Where parts of several
-    stages meet between two steps, backwards come first, later microbatches ahead; then forwards,
-    later microbatches behind.
+    Stage s runs F of microbatch m in step s + 2m, and B in step 2m + 2P - 1 - s. Between two steps,
+    backwards of parts come first, latest microbatch first, then forwards, earliest microbatch
+    first.
     """
     P, m = shape.devices, np.arange(shape.microbatches)
     parts = []
     for stage in everywhere:
-        own = np.zeros_like(m), m, pack(stage, m) | Kind.GF
-        back = np.full_like(m, 2), -m, pack(stage, m) | Kind.GB
-        parts += [(stage + 2 * m, *own), (2 * m + 2 * P - 1 - stage, *back)]
+        forward = np.zeros_like(m), m, pack(stage, m) | Kind.GF
+        backward = np.full_like(m, 2), -m, pack(stage, m) | Kind.GB
+        parts += [(stage + 2 * m, *forward), (2 * m + 2 * P - 1 - stage, *backward)]
     for device in range(P):
         rows = [
             (2 * m + step, np.ones_like(m), m, pack(device, m) | kind)
@@ -178,21 +172,23 @@ def one_f_one_b_plus(shape: Shape, everywhere: Sequence[int] = (0,)) -> Iterator
 
 
 def _queue(device: int, microbatches: int, warm_up: int) -> Packed:
+    """Return the queue of a device with this many warm-up forwards."""
     return _order(microbatches, min(warm_up, microbatches)) + pack(device, 0)
 
 
-@lru_cache(maxsize=1)  # of many devices most warm up alike
+@lru_cache(maxsize=1)  # with many devices, most have the same warm-up
 def _order(microbatches: int, warm_up: int) -> Packed:
     order = stream(0, microbatches)
     return Queue(forward=order, backward=order).take_turns(warm_up).build()
 
 
 def _send_away(queue: Packed, device: int, resident: int, ahead: int, microbatches: int) -> Packed:
-    """Add the copies of all but the first microbatches: out after their forward, back after an
-    earlier backward.
+    """Return the queue with copies of all but the first microbatches.
+
+    A copy out follows the microbatch's forward, and a copy back follows an earlier backward.
     """
-    own = pack(device, np.arange(microbatches))
-    forward, backward = (np.flatnonzero(np.isin(queue, own | kind)) for kind in (Kind.F, Kind.B))
+    ops = pack(device, np.arange(microbatches))
+    forward, backward = (np.flatnonzero(np.isin(queue, ops | kind)) for kind in (Kind.F, Kind.B))
     cell = pack(device, np.arange(resident - 1, microbatches))
     out = forward[resident - 1 :]
     back = np.append(forward[ahead - 1], backward)[: len(cell)]
@@ -201,8 +197,9 @@ def _send_away(queue: Packed, device: int, resident: int, ahead: int, microbatch
 
 
 def _copies_queue(device: int, resident: int, ahead: int, microbatches: int) -> Packed:
-    """Return a device's queue with copies for another device: room for one exists when an earlier
-    one has gone back.
+    """Return the copies that a device accepts from another device and returns.
+
+    It accepts one after an earlier one has been returned.
     """
     microbatch = np.arange(resident - 1, microbatches)
     cell = pack(device, microbatch)

@@ -1,8 +1,8 @@
-"""Declare schedules, find them by name, check shapes against their rules, and generate.
+"""Declare schedules, find them by name, check shapes against their rules, and generate queues.
 
-A family whose queues depend on costs declares ``uses_costs=True`` and takes the costs of its shape
-as the keyword ``costs``; :func:`generate` makes them, from unit times or by the function that its
-caller hands in.
+A family whose queues depend on costs declares ``uses_costs=True`` and has a keyword ``costs`` for
+the costs of its shape; :func:`generate` makes them from unit times, or by the function that its
+caller passes.
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ class Shape:
         return int(self.options.get("slices", 1))
 
     def placement(self, family: Family) -> str:
-        """Name the placement: the one asked for, else the family's, where a line of several chunks
-        is a loop.
-        """
+        """Return the placement in the options, else the family's; linear with chunks is a loop."""
         name = str(self.options.get("placement", family.placement))
         return "loop" if name == "linear" and self.chunks > 1 else name
 
@@ -68,8 +66,8 @@ class Shape:
             "microbatch": self.microbatches,
         }
         words = [
-            f"{n} {what}" if n == 1 else f"{n} {what}{'e' * (what[-1] == 'h')}s"
-            for what, n in counted.items()
+            f"{n} {noun}" if n == 1 else f"{n} {noun}{'e' * (noun[-1] == 'h')}s"
+            for noun, n in counted.items()
         ]
         return "{} x {} = {}, {}".format(*words) + "".join(
             f", {name.replace('_', ' ')} {value}" for name, value in self.options.items()
@@ -78,7 +76,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Rule:
-    """One constraint of a schedule: the sentence a user reads, and the test."""
+    """One constraint of a schedule: the text shown to users, and the test."""
 
     text: str
     holds: Callable[[Shape], bool]
@@ -92,45 +90,45 @@ Pricing = Callable[[Schedule], Costs]  # the costs of a placement and a number o
 class Family:
     """A schedule in the registry; ``ppsim list`` prints its texts."""
 
-    name: str  # the slug users type
+    name: str  # the name that users type
     title: str  # the name in figures
     # yields one packed queue per device for a Shape and the schedule's own options
     generate: Generator
     idea: str  # three lines for someone who has never seen it
     bubble: str  # closed form of makespan - ideal, or of the idle time it names, with its condition
     peak: str  # closed form of the peak activations, with its condition
-    paper: str  # where it comes from
+    paper: str  # its source
     placement: str = "linear"  # linear, loop, v, bidirectional or bidirectional-v
     torch: str = ""  # the class name in torch.distributed.pipelining, or empty
-    # other spellings; case, dashes and a leading "Schedule" never matter
+    # other spellings; case, dashes and a leading "Schedule" are ignored
     aliases: tuple[str, ...] = ()
-    chunks: int = 1  # V when the user gives none
-    rules: tuple[Rule, ...] = ()  # what P, V and M must satisfy
+    chunks: int = 1  # the default of V
+    rules: tuple[Rule, ...] = ()  # the constraints on P, V and M
     split: bool = False  # whether the backward runs as I and W
     options: tuple[str, ...] = ()  # keyword arguments of ``generate`` that users may set
-    # whether the queues depend on costs: then ``generate`` takes ``costs``, the
+    # whether the queues depend on costs: then ``generate`` has a parameter ``costs``, the
     # :class:`ppsim.core.costs.Costs` of the shape, before its options
     uses_costs: bool = False
-    # whether its generator searches for idle slots op by op: seconds for a million ops
+    # whether the generator searches for idle slots op by op: seconds for a million ops
     fills: bool = False
-    # whether its generator improves its orders by random walks: about a second, at any size
+    # whether the generator improves its orders by random walks: about a second, at any size
     walks: bool = False
-    # whether it does the same training on whole microbatches as the others, so that it may be
-    # suggested in their place
+    # whether it is the same training on whole microbatches as the others, so that it may replace
+    # them
     interchangeable: bool = True
-    # the unit of M and of the idle share, where it is not one step that ends in a flush
+    # the meaning of M and of the idle share, if a run is not one step that ends in a flush
     counts: str = ""
-    feeds_back: bool = False  # whether each round of it needs the results of the round before
+    feeds_back: bool = False  # whether each round needs the results of the previous round
     flushes: bool = True  # whether each step ends before the next begins
-    lanes: bool = False  # whether its queues hold ops of other kinds than F, B, I, W and R
+    lanes: bool = False  # whether its queues have ops of other kinds than F, B, I, W and R
 
     @property
     def slices(self) -> int:
-        """K, slices of each sequence where the user gives none; 1 for schedules that cut none."""
+        """The default of K, slices of each sequence; 1 for schedules that cut none."""
         return SLICES if "slices" in self.options else 1
 
     def broken_rules(self, shape: Shape) -> list[Rule]:
-        """List the rules that a shape does not satisfy."""
+        """Return the rules that a shape does not satisfy."""
         return [rule for rule in self.rules if not rule.holds(shape)]
 
 
@@ -146,7 +144,7 @@ _TEXT = re.compile(r'"([^"\n]+)"')
 
 
 def _import_families(wanted: Callable[[str], bool] | None = None) -> None:
-    """Import the files of families: all, or only files that contain ``wanted``."""
+    """Import the files of families: all, or those whose text satisfies ``wanted``."""
     for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
         module = f"{__package__}.{path.stem}"
         if module not in sys.modules and (wanted is None or wanted(path.read_text("utf-8"))):
@@ -154,21 +152,22 @@ def _import_families(wanted: Callable[[str], bool] | None = None) -> None:
 
 
 def _declares_interchangeable(text: str) -> bool:
-    """Return whether a file declares a schedule that is interchangeable."""
+    """Return whether the text of a file declares an interchangeable schedule."""
     return text.count("\n@schedule(") > text.count("interchangeable=False")
 
 
 def schedule(name: str, **facts: Any) -> Callable[[Generator], Generator]:
-    """Register a generator under a name; ``facts`` are fields of :class:`Family`, at least its
-    texts.
+    """Return a decorator that registers a generator under a name.
+
+    ``facts`` are fields of :class:`Family`, at least its texts.
 
     Raises:
-        ValueError: the name or a spelling of it is taken.
+        ValueError: the name or one of its spellings is taken.
     """
 
     def register(generate: Generator) -> Generator:
         if not generate.__module__.startswith(f"{__package__}."):
-            _import_families()  # so that a name of ours is taken
+            _import_families()  # so that the names of ppsim's schedules are taken
         family = Family(name=name, generate=generate, **facts)
         spellings = {_plain(s) for s in (name, family.title, family.torch, *family.aliases) if s}
         if taken := sorted(spellings & _spellings.keys()):
@@ -181,31 +180,29 @@ def schedule(name: str, **facts: Any) -> Callable[[Generator], Generator]:
 
 
 def families() -> list[Family]:
-    """List all schedules, by name."""
+    """Return all schedules in the order of names."""
     _import_families()
     return [_families[name] for name in sorted(_families)]
 
 
 def interchangeable_families() -> list[Family]:
-    """List the schedules that may take one another's place, by name; files without any are not
-    imported.
-    """
+    """Return the schedules that may replace each other, in the order of names."""
     _import_families(_declares_interchangeable)
     return [_families[name] for name in sorted(_families) if _families[name].interchangeable]
 
 
 def find(name: str) -> Family:
-    """Find the schedule of that name or alias, in any case and punctuation.
+    """Return the schedule with a name or alias, in any case and punctuation.
 
     Raises:
         UnknownSchedule: no schedule has this name; the message has the closest one.
     """
     spelled = (_plain(name), _plain(name).removeprefix("schedule"))
 
-    def names_it(text: str) -> bool:
+    def has_name(text: str) -> bool:
         return any(_plain(found) in spelled for found in _TEXT.findall(text))
 
-    for wanted in (names_it, None):  # the files that hold the name, then all
+    for wanted in (has_name, None):  # first the files with the name, then all
         if not _spellings.keys() & spelled:
             _import_families(wanted)
     known = _spellings.get(spelled[0]) or _spellings.get(spelled[1])
@@ -227,12 +224,12 @@ def find(name: str) -> Family:
     )
 
 
-SLICES = 4  # of each sequence, where the user does not say
-# Above these the arrays, two or three ops per stage and microbatch, would not fit an ordinary
-# machine's memory.
+SLICES = 4  # default number of slices of each sequence
+# Above these, the arrays (two or three ops per stage and microbatch) exceed the memory of an
+# ordinary machine.
 MOST_STAGES, MOST_CELLS = 1_000_000, 200_000_000
-# Schedules that are kept for the next request, and stages x microbatches of the largest of them.
-KEPT, KEPT_CELLS = 128, 1024
+# The number of cached schedules, and the largest number of stages x microbatches of one.
+CACHED, CACHED_CELLS = 128, 1024
 
 
 def generate(
@@ -253,45 +250,42 @@ def generate(
         stages: S, stages of the model.
         devices: P, pipeline devices.
         chunks: V, stages per device; any two of the three determine the third.
-        costs: makes the costs of a schedule without ops, for families whose queues depend on them
-            (:attr:`Family.uses_costs`); equal times and no latency by default.
-        options: the schedule's own, such as ``group_size`` for ``interleaved``.
+        costs: returns the costs for a schedule without ops, for families whose queues depend on
+            them (:attr:`Family.uses_costs`); equal times and no latency by default.
+        options: the options of the schedule, such as ``group_size`` for ``interleaved``.
 
     Raises:
-        InputError: unknown name or option, contradictory numbers, or a shape the schedule's rules
-            refuse; the message names the rule and the nearest shapes that work.
+        InputError: unknown name or option, contradictory numbers, or a shape that breaks a rule of
+            the schedule; the message names the rule and the nearest shapes that work.
     """
     sizes = {"stages": stages, "devices": devices, "chunks": chunks}
-    return _made(_ordered(name, costs, microbatches=microbatches, **sizes, **options))
+    return _generate(_inputs_for(name, costs, microbatches=microbatches, **sizes, **options))
 
 
 def generate_once(name: str, *, costs: Pricing = costs_for, **shape: Any) -> Schedule:
-    """Return a schedule as :func:`generate` does; a small one that was generated before is returned
-    again.
+    """Return a schedule like :func:`generate`, with small schedules cached.
 
-    A command generates the same schedule for several of its numbers. Callers share the schedule,
-    and what was found of it, so they must not write into its arrays.
+    Several numbers of a command need the same schedule. Callers share it and its cached properties,
+    so they must not write into its arrays.
     """
-    order = _ordered(name, costs, **shape)
-    cells = order.shape.stages * order.shape.microbatches * order.shape.slices
-    return _made(order) if cells > KEPT_CELLS else _made_once(order)
+    inputs = _inputs_for(name, costs, **shape)
+    cells = inputs.shape.stages * inputs.shape.microbatches * inputs.shape.slices
+    return _generate(inputs) if cells > CACHED_CELLS else _generate_cached(inputs)
 
 
 @dataclass(frozen=True)
-class _Order:
-    """What a generator makes a schedule of; two are equal where it makes the same of them."""
+class _Inputs:
+    """The inputs of a generator; equal inputs give the same schedule."""
 
     family: Family = field(compare=False)
     shape: Shape = field(compare=False)
-    costs: Costs | None = field(compare=False)  # None for a family whose queues follow no costs
-    # all that a schedule depends on, in a form that can be compared
+    costs: Costs | None = field(compare=False)  # None if queues do not depend on costs
+    # all inputs in a hashable form
     key: tuple[Any, ...]
 
 
-def _ordered(name: str, costs: Pricing, **numbers: Any) -> _Order:
-    """Return what a generator makes the schedule of; arguments and errors as of
-    :func:`generate`.
-    """
+def _inputs_for(name: str, costs: Pricing, **numbers: Any) -> _Inputs:
+    """Return the inputs of a generator; arguments and errors as in :func:`generate`."""
     family = find(name)
     shape = shape_for(family, **numbers)
     check_size(shape)
@@ -300,16 +294,16 @@ def _ordered(name: str, costs: Pricing, **numbers: Any) -> _Order:
         nothing = [np.empty(0, np.int64)] * shape.devices
         placement = place(shape.placement(family), shape.devices, shape.stages)
         prices = costs(Schedule.from_queues(family.name, placement, shape.microbatches, nothing))
-        priced = count_in_steps(prices)  # no unit of time changes an order
+        priced = count_in_steps(prices)  # so that orders do not depend on the unit of time
     sizes = shape.devices, shape.chunks, shape.microbatches, *sorted(shape.options.items())
     key = family.name, family.generate, *sizes, priced and priced.content
-    return _Order(family, shape, priced, key)
+    return _Inputs(family, shape, priced, key)
 
 
-def _made(order: _Order) -> Schedule:
-    """Generate a schedule."""
-    family, shape = order.family, order.shape
-    priced = {} if order.costs is None else {"costs": order.costs}
+def _generate(inputs: _Inputs) -> Schedule:
+    """Return the schedule of these inputs."""
+    family, shape = inputs.family, inputs.shape
+    priced = {} if inputs.costs is None else {"costs": inputs.costs}
     queues = take_rows(family.name, family.generate(shape, **priced, **shape.options), shape)
     made = Schedule.from_queues(
         family.name,
@@ -323,7 +317,7 @@ def _made(order: _Order) -> Schedule:
     return made
 
 
-_made_once = lru_cache(maxsize=KEPT)(_made)
+_generate_cached = lru_cache(maxsize=CACHED)(_generate)
 
 
 def takes_chunks(family: Family) -> bool:
@@ -333,9 +327,7 @@ def takes_chunks(family: Family) -> bool:
 
 
 def take_rows(name: str, rows: Iterable[Any], shape: Shape) -> list[Any]:
-    """Take the rows that a generator yields, one per device (InputError: there are fewer, or
-    more).
-    """
+    """Return the rows that a generator yields (InputError: not one per device)."""
     taken = list(islice(rows, shape.devices + 1))
     if len(taken) != shape.devices:
         many = f"more than {shape.devices}" if len(taken) > shape.devices else len(taken)
@@ -356,7 +348,7 @@ def shape_for(
 ) -> Shape:
     """Return the shape for these numbers; see :func:`generate` for the arguments and errors.
 
-    One device's queue must fit in memory, not all queues.
+    The queue of one device must fit in memory, not all queues.
     """
     counts = {"stages": stages, "devices": devices, "chunks": chunks, "microbatches": microbatches}
     given = {name: value for name, value in (counts | options).items() if value is not None}
@@ -378,20 +370,19 @@ def shape_for(
 
     shape = _fit(family, given)
     if shape is None:
-        raise InputError(_contradiction(family, given), _suggest(family, given, works))
+        raise InputError(_contradiction(family, given), lambda: _suggest(family, given, works))
     if shape.stages > MOST_STAGES or shape.chunks * shape.microbatches * shape.slices > MOST_CELLS:
         raise _size_error(shape)
     if broken := family.broken_rules(shape):
         raise InputError(
-            f"{family.name} needs {broken[0].text}; got {shape}", _suggest(family, given, works)
+            f"{family.name} needs {broken[0].text}; got {shape}",
+            lambda: _suggest(family, given, works),  # most who ask whether a shape fits do not care
         )
     return shape
 
 
 def _suggest(family: Family, given: Mapping[str, Any], works: Works) -> str:
-    """Write the nearest numbers that work, with the schedule's own chunks where nothing else
-    does.
-    """
+    """Return options with the nearest numbers that work, with the default chunks if no other do."""
     if (found := _nearest(given, works)) or given.get("chunks") in (None, family.chunks):
         return found
     one = _nearest({**given, "chunks": family.chunks}, works).partition(" or ")[0]
@@ -399,9 +390,7 @@ def _suggest(family: Family, given: Mapping[str, Any], works: Works) -> str:
 
 
 def check_size(shape: Shape) -> None:
-    """Raise InputError for a shape that exceeds an ordinary machine's memory; the hint has the
-    largest one.
-    """
+    """Raise InputError for a shape that exceeds the memory of an ordinary machine."""
     if _too_large(shape):
         raise _size_error(shape)
 
@@ -419,8 +408,9 @@ def _size_error(shape: Shape) -> InputError:
 
 
 def _fit(family: Family, given: Mapping[str, Any]) -> Shape | None:
-    """Return the shape of positive numbers, any two of stages, devices and chunks; None if the
-    three disagree.
+    """Return the shape of positive numbers; None if stages, devices and chunks disagree.
+
+    Any two of them determine the third; with one, chunks is the family's default.
     """
     stages, devices, chunks = given.get("stages"), given.get("devices"), given.get("chunks")
     if stages is None:
@@ -439,6 +429,7 @@ def _fit(family: Family, given: Mapping[str, Any]) -> Shape | None:
 
 
 def _contradiction(family: Family, given: Mapping[str, Any]) -> str:
+    """Return the message for stages, devices and chunks that disagree."""
     stages, devices, chunks = given["stages"], given.get("devices"), given.get("chunks")
     if devices is None:
         return (
@@ -454,22 +445,21 @@ def _contradiction(family: Family, given: Mapping[str, Any]) -> str:
 
 
 def _plain(name: str) -> str:
-    # a comma is between two names
+    """Return a name in lower case without punctuation except commas, which separate names."""
     return re.sub(r"[^a-z0-9,]", "", name.lower().replace("+", "plus"))
 
 
 def flag(name: str) -> str:
-    """Spell an argument of ``generate`` as the command line does."""
+    """Return the command-line flag of an argument of :func:`generate`."""
     return FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
 def _nearest(given: Mapping[str, Any], works: Works) -> str:
-    """Write flags that make ``given`` work: for each number the nearest below and above, or else
-    two numbers at once.
+    """Return flags that make ``given`` work, such as ``--mb 4 or --mb 8``; empty if none does.
 
-    Each flag works alone, the other arguments unchanged: ``--mb 4 or --mb 8``. Where another limit
-    on memory works, no other device count or batch is named, as neither is for a limit to choose.
-    Empty if nothing near works.
+    For each number, the nearest number below and above is tried, with the others unchanged, then
+    pairs of numbers. If another limit on memory works, only that is returned, as users choose
+    devices and microbatches for other reasons.
     """
     numbers = {name: value for name, value in given.items() if isinstance(value, int)}
     if LIMIT in numbers and (found := _nearest_limit(given, numbers, works)):
@@ -486,10 +476,11 @@ def _nearest(given: Mapping[str, Any], works: Works) -> str:
 
 
 def _nearest_limit(given: Mapping[str, Any], numbers: dict[str, int], works: Works) -> str:
-    least = next(
+    """Return the option with the nearest limit on memory that works; empty if none does."""
+    nearest = next(
         (x for x in _near_numbers(numbers[LIMIT], numbers) if works({**given, LIMIT: x})), None
     )
-    return "" if least is None else f"{flag(LIMIT)} {least}"
+    return "" if nearest is None else f"{flag(LIMIT)} {nearest}"
 
 
 def _pairs_that_work(
@@ -504,8 +495,9 @@ def _pairs_that_work(
 
 
 def _near_numbers(now: int, numbers: dict[str, int]) -> list[int]:
-    """List numbers to try in place of one, nearest first: its neighbours, and multiples of all
-    numbers and halves.
+    """Return replacements for ``now``, nearest first.
+
+    They are its neighbours, and multiples of all numbers and of their halves.
     """
     parts = {part for number in numbers.values() for part in (number, number // 2) if part}
     tries = {part * times for part in parts for times in (1, 2, 4, now // part, now // part + 1)}

@@ -1,6 +1,4 @@
-"""Pipelines that serve: forwards alone, once for each microbatch, or round after round as a decoder
-runs them.
-"""
+"""Inference pipelines: only forwards, once for each microbatch, or repeatedly as in decoding."""
 
 from collections.abc import Iterator
 
@@ -25,10 +23,10 @@ from ppsim.schedules.registry import Shape, schedule
     interchangeable=False,
 )
 def forward_only(shape: Shape, placement: str = "loop") -> Iterator[Packed]:
-    """Makespan (M + P - 1) t_F for equal stages, + (P - 1) comm, with one stage per device.
+    """Makespan (M + P - 1) t_F + (P - 1) comm for equal stages, one per device.
 
-    With several stages, in a loop or in a V, a device runs all microbatches through one before the
-    next.
+    With several stages (in a loop or a V), a device runs all microbatches through one stage before
+    the next.
     """
     devices = place(placement, shape.devices, shape.stages).devices[0]
     for device in range(shape.devices):
@@ -55,10 +53,10 @@ def forward_only(shape: Shape, placement: str = "loop") -> Iterator[Packed]:
     "are of steps without end, makespan and idle shares of the steps shown, with fill and drain",
 )
 def decode(shape: Shape, placement: str = "loop") -> Iterator[Packed]:
-    """One step: the forwards of all batches. A step takes max(M t_F, P (t_F + comm)) for equal
-    stages, one per device.
+    """One step with the forwards of all batches.
 
-    The period of batches of different sizes is max(their sum, P times the longest) where messages
-    take no time.
+    A step takes max(M t_F, P (t_F + comm)) for equal stages, one per device. With batches of
+    different sizes and without messages, it takes the sum of their times, or P times the longest if
+    that is more.
     """
     yield from forward_only(shape, placement)

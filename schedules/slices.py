@@ -1,8 +1,8 @@
-"""Seq1F1B and SlimPipe: sequences cut into slices, which go through the pipeline one by one.
+"""Seq1F1B and SlimPipe: sequences are cut into slices, which pass the pipeline one by one.
 
-A microbatch is K slices, numbered on: slice k of microbatch m is m x K + k. Backwards take the
-slices of a microbatch in reverse, as a slice attends to those before it (see
-:mod:`ppsim.core.slices`). An activation is one slice's.
+A microbatch is cut into K slices; slice k of microbatch m has the number m x K + k. Backwards run
+the slices of a microbatch in reverse, as a slice attends to those before it (see
+:mod:`ppsim.core.slices`). Activations are counted per slice.
 """
 
 from collections.abc import Iterator
@@ -35,8 +35,9 @@ ENOUGH_SLICES = Rule(
     interchangeable=False,
 )
 def seq_1f1b(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - device + K - 2 forwards, clamped to MK: the last device runs a whole
-    microbatch first.
+    """Warm-up of P - device + K - 2 forwards, clamped to MK.
+
+    The last device runs all forwards of a microbatch before its first backward.
     """
     for device in range(shape.devices):
         yield _queue(shape, device).take_turns(shape.devices - device + shape.slices - 2).build()
@@ -58,7 +59,7 @@ def seq_1f1b(shape: Shape, **_: object) -> Iterator[Packed]:
     interchangeable=False,
 )
 def seq_1f1b_zb(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - device + K - 2 forwards, W held back by ``device``; both clamped to MK."""
+    """Warm-up of P - device + K - 2 forwards, W delayed by ``device``; both clamped to MK."""
     for device in range(shape.devices):
         yield (
             _queue(shape, device)
@@ -84,16 +85,14 @@ def seq_1f1b_zb(shape: Shape, **_: object) -> Iterator[Packed]:
     interchangeable=False,
 )
 def slimpipe(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of VK - 1 + 2(P - 1 - device) forwards, clamped to MVK; --chunks V for several stages
-    per device.
-    """
+    """Warm-up of VK - 1 + 2(P - 1 - device) forwards, clamped to MVK."""
     for device in range(shape.devices):
         warm_up = shape.chunks * shape.slices - 1 + 2 * (shape.devices - 1 - device)
         yield _queue(shape, device).take_turns(warm_up).build()
 
 
 def _queue(shape: Shape, device: int) -> Queue:
-    """Make an empty queue with its streams; backwards reverse chunks and slices."""
+    """Return an empty queue with its streams; backwards reverse chunks and slices."""
     P, V, K = shape.devices, shape.chunks, shape.slices
     microbatch, place = np.divmod(np.arange(shape.microbatches * V * K), V * K)
     chunk, piece = np.divmod(place, K)

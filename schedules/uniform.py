@@ -1,5 +1,6 @@
-"""PipeOffload's uniform repeating schedule (Wan et al., arXiv 2503.01328): activations live long
-enough to leave.
+"""PipeOffload's uniform repeating schedule (Wan et al., arXiv 2503.01328).
+
+Activations live long enough to be copied to the host and back.
 """
 
 from collections.abc import Iterator
@@ -26,13 +27,12 @@ from ppsim.schedules.registry import Shape, schedule
     split=True,
 )
 def uniform(shape: Shape) -> Iterator[Packed]:
-    """Merge forwards in their slots with backwards in theirs, a number of slots later, each W right
-    behind its I.
+    """Merge forwards and backwards by their slots, each W directly after its I.
 
-    A microbatch has V slots. The slot of a chunk is the first that no other has, P / 2 slots or
-    more behind that of the chunk before; slots of microbatches that do not exist stay empty. The
-    first backward follows the last chunk's forward on the last device, and one slot more on each
-    device before it.
+    Every V slots a microbatch starts. The slot of a chunk's forward is the first free one (modulo
+    V) at least P / 2 slots after the chunk before. On the last device, the first backward runs
+    right after the forward of the last chunk, and one slot later on each device before. Slots of
+    microbatches that do not exist stay empty.
     """
     P, V = shape.devices, shape.chunks
     slots = [0]
@@ -44,7 +44,7 @@ def uniform(shape: Shape) -> Iterator[Packed]:
     chunk, microbatch = np.divmod(np.arange(V * shape.microbatches), shape.microbatches)
     slot = V * microbatch + np.array(slots)[chunk]
     for device in range(P):
-        late = slots[-1] + P - 1 - device
+        back = slot + slots[-1] + P - 1 - device
         forward, backward = (pack(of * P + device, microbatch) for of in (chunk, V - 1 - chunk))
-        order = np.argsort(np.concatenate([3 * slot, 3 * (slot + late) + 1, 3 * (slot + late) + 2]))
+        order = np.argsort(np.concatenate([3 * slot, 3 * back + 1, 3 * back + 2]))
         yield np.concatenate([forward | Kind.F, backward | Kind.I, backward | Kind.W])[order]

@@ -1,5 +1,4 @@
-"""Schedules that a building block generates on a V placement: less memory than 1F1B for a longer
-iteration.
+"""Schedules from a building block on a V placement: less memory than 1F1B, a longer iteration.
 
 Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362.
 """
@@ -12,7 +11,7 @@ from ppsim.core.schedule import place
 from ppsim.schedules.registry import TWO_CHUNKS, Rule, Shape, schedule
 from ppsim.search.rules.blocks import block_of_passes, complete, fit_block
 
-TWO_HELD = Rule(
+AT_LEAST_TWO = Rule(
     "a limit of at least 2 activations",
     lambda s: s.options.get("limit") is None or s.options["limit"] >= 2,
 )
@@ -36,7 +35,7 @@ PAPER = "Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
     rules=(TWO_CHUNKS,),
 )
 def v_half(shape: Shape) -> Iterator[Packed]:
-    """Steps of 2, 1, 2 and 1 slots in six."""
+    """Steps of 2, 1, 2 and 1 slots in an interval of six."""
     yield from _completed(shape, steps=(2, 1, 2, 1), gaps=(1, 1 if shape.devices % 2 else 4, 2))
 
 
@@ -57,7 +56,7 @@ def v_half(shape: Shape) -> Iterator[Packed]:
     rules=(TWO_CHUNKS,),
 )
 def v_min(shape: Shape) -> Iterator[Packed]:
-    """Steps of one slot in six."""
+    """Steps of one slot in an interval of six."""
     yield from _completed(shape, steps=(1, 1, 1, 1), gaps=(1, 1 if shape.devices % 3 else 3, 1))
 
 
@@ -78,8 +77,9 @@ def v_min(shape: Shape) -> Iterator[Packed]:
     rules=(TWO_CHUNKS,),
 )
 def one_f_one_b_v(shape: Shape) -> Iterator[Packed]:
-    """Forwards of one slot and backwards of two, in six; the peak is 2P/3 activations of a device's
-    share of the model, where 1F1B has P.
+    """Forwards of one slot and backwards of two, in an interval of six.
+
+    The peak is 2P/3 activations of a device's share of the model, compared with P for 1F1B.
     """
     yield from complete(
         fit_block(place("v", shape.devices, shape.stages), 6, split=False), shape.microbatches
@@ -101,16 +101,17 @@ def one_f_one_b_v(shape: Shape) -> Iterator[Packed]:
     bubble="span bubble 0  for M >= 2P-1 and t_F = t_I = t_W",
     peak="min(2M, 2P) stage activations  for M >= 2P-1",
     paper=f"{PAPER}, appendix A",
-    rules=(TWO_CHUNKS, TWO_HELD),
+    rules=(TWO_CHUNKS, AT_LEAST_TWO),
     options=("limit",),
 )
 def v_auto(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Packed]:
-    """Search orders of a V placement; the same costs and limit give the same order."""
+    """Search for an order on a V placement; the same costs and limit give the same order."""
     from ppsim.search.orders.v_limit import order_v
 
     yield from order_v(costs, shape.devices, shape.microbatches, limit or 2 * shape.devices)
 
 
 def _completed(shape: Shape, steps: tuple[int, ...], gaps: tuple[int, ...]) -> Iterator[Packed]:
+    """Yield the queues of a repeated block on a V placement, with W in idle slots."""
     placement = place("v", shape.devices, shape.stages)
     yield from complete(block_of_passes(placement, 6, steps, gaps), shape.microbatches)

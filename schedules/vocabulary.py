@@ -1,14 +1,13 @@
-"""Vocabulary parallelism (Yeung et al., arXiv 2411.05288): embedding and output layer over all
-devices.
+"""Vocabulary parallelism (Yeung et al., arXiv 2411.05288): embedding and output layer split over
+all devices.
 
-Every device holds a part of the vocabulary. For each microbatch it runs E, its part of the input
-embedding, S, its part of the output layer, T, the backward of it, and D, the backward of the
-embedding; collectives between them are barriers. T of a microbatch and S of the next run as one
-pass. Between two passes a device runs one forward and one backward, in the order that leaves the
-passes of all devices closest together at the times of F and B. A queue also has the places where
-its device posts messages (POST) and the places where all its compute waits for a message or a
-collective (WAIT). On V-Half the passes of all devices are at the same time where all ops of stages
-are equally long. The orders follow sail-sg's generators.
+Every device has a part of the vocabulary. For each microbatch it runs its part of the input
+embedding (E), of the output layer (S), and of their backwards (D and T); collectives between them
+are barriers. T of a microbatch and S of the next run as one pass. Between two passes a device runs
+one forward and one backward, in the order with which the passes of all devices are closest
+together at the times of F and B. A queue also states where its device posts messages (POST), and
+where all its compute waits for a message or a collective (WAIT). On V-Half, the passes of all
+devices coincide if all ops of stages take equally long. The orders follow sail-sg's generators.
 """
 
 from collections.abc import Iterable, Iterator
@@ -56,7 +55,7 @@ def vocab_1(shape: Shape, costs: Costs) -> Iterator[Packed]:
     aliases=("vocabulary-2", "vocab"),
     idea="1F1B whose output layer is split over all devices, so that the last has no more to do "
     "than others.\n"
-    "Sums over the vocabulary and the gradient come of one barrier; T may wait.\n"
+    "One barrier gives the sums over the vocabulary and the gradient; T may wait.\n"
     "One microbatch more is held than in 1F1B.",
     bubble="(P-1)(t_F + t_B)  for t_B = 2t_F",
     peak="min(M, P + 1 - device)",
@@ -67,7 +66,7 @@ def vocab_1(shape: Shape, costs: Costs) -> Iterator[Packed]:
     lanes=True,
 )
 def vocab_2(shape: Shape, costs: Costs) -> Iterator[Packed]:
-    """Algorithm 2: the gradient comes of S."""
+    """Algorithm 2: S also computes the gradient of the output layer's input."""
     yield from _queues_by_pass(shape, costs, barriers=1)
 
 
@@ -90,7 +89,7 @@ def vocab_2(shape: Shape, costs: Costs) -> Iterator[Packed]:
     lanes=True,
 )
 def interlaced(shape: Shape) -> Iterator[Packed]:
-    """Forwards come half a pass later on each device, backwards a whole pass."""
+    """From device to device, forwards are half a pass later and backwards a whole pass."""
     P, M = shape.devices, shape.microbatches
     step = np.arange(M + P + 1)
     embed = step[step >= P - 1]
@@ -161,8 +160,9 @@ def v_half_vocab_2(shape: Shape) -> Iterator[Packed]:
 
 
 def _queues_on_v_half(shape: Shape, barriers: int) -> Iterator[Packed]:
-    """Put the passes between the ops of V-Half's repeated block, where they come when each op takes
-    the same time.
+    """Insert the passes between the ops of V-Half's repeated block.
+
+    Their places are those at which they run if all ops take the same time.
     """
     P, M = shape.devices, shape.microbatches
     timeline = repeat(
@@ -171,23 +171,27 @@ def _queues_on_v_half(shape: Shape, barriers: int) -> Iterator[Packed]:
     ops = timeline.schedule
     end = {kind: np.zeros((2 * P, M)) for kind in (Kind.F, Kind.I)}
     for kind, ends in end.items():
-        own = ops.kind == kind
-        ends[ops.stage[own], ops.microbatch[own]] = timeline.end[own]
-    when, of = zip(*_passes(end[Kind.F][-1], end[Kind.I][0, -1], P // 2, barriers), strict=True)
-    passes = pack(NONE, np.array([m for _, m in of])) | np.array([kind for kind, _ in of])
+        of_kind = ops.kind == kind
+        ends[ops.stage[of_kind], ops.microbatch[of_kind]] = timeline.end[of_kind]
+    times, pass_ops = zip(
+        *_passes(end[Kind.F][-1], end[Kind.I][0, -1], P // 2, barriers), strict=True
+    )
+    passes = pack(NONE, np.array([m for _, m in pass_ops])) | np.array([k for k, _ in pass_ops])
     packed = pack(ops.stage, ops.microbatch) | ops.kind
     for queue in map(ops.queue, range(P)):
-        yield np.insert(packed[queue], np.searchsorted(timeline.start[queue], when), passes)
+        yield np.insert(packed[queue], np.searchsorted(timeline.start[queue], times), passes)
 
 
 def _passes(
     forwards: Iterable[float], backwards: float, half: int, barriers: int
 ) -> Iterator[tuple[float, Op]]:
-    """Yield the ops that belong to no stage, each with the lead of earlier stages' ops over it.
+    """Yield the ops of the vocabulary, each with the time at which it is inserted.
 
-    ``forwards``, shape (microbatches,), are when the last stage's forwards end, ``backwards`` when
-    the first stage's last backward ends; ``half`` is half the devices, and the output layer's
-    input's gradient takes ``barriers`` collectives.
+    Args:
+        forwards: the ends of the last stage's forwards, shape (microbatches,).
+        backwards: the end of the first stage's last backward.
+        half: half the number of devices.
+        barriers: the number of collectives for the gradient of the output layer's input.
     """
     ends = list(forwards)
     M, ahead, late = len(ends), half + 1, half + 3
@@ -215,20 +219,21 @@ def _passes(
 
 
 def _queues_by_pass(shape: Shape, costs: Costs, barriers: int) -> Iterator[Packed]:
-    """Run pass by pass: T and S, the embeddings, then F and B with the next pass's broadcast
-    between them.
+    """Yield queues that run T and S, the embeddings, then F and B, pass by pass.
+
+    The broadcast of the next pass is between F and B.
     """
     P, M = shape.devices, shape.microbatches
     forward, backward = (float(costs.time[kind].mean()) for kind in (Kind.F, Kind.B))
-    if not forward + backward:  # nothing that passes could wait for
+    if not forward + backward:  # any times do, as passes never wait
         forward, backward = 1.0, 2.0
     hop = backward + float(np.mean(costs.comm))
     paces = [_pace(P - 1 - device, hop, forward, backward, barriers) for device in range(P)]
     for device, pace in enumerate(paces):
         rows = Rows(device, P, M)
         following = paces[min(device + 1, P - 1)]
-        # messages so slow that the next device runs a forward behind the same pass would wait for
-        # each other
+        # with messages so slow that the next device runs its forward after the same pass, the two
+        # devices would deadlock
         at_once = pace.backward_first and following.backward_first and pace.first > following.first
         _add_warm_up(rows, P - device, (Kind.E, Kind.REDUCE_E))
         _add_passes(rows, pace, paces[0].first, barriers, at_once)
@@ -236,24 +241,23 @@ def _queues_by_pass(shape: Shape, costs: Costs, barriers: int) -> Iterator[Packe
 
 
 class _Pace(NamedTuple):
-    """The arrival of a device's backwards, counted in its passes."""
+    """The arrival of a device's gradients, counted in its passes."""
 
-    first: int  # the pass behind which its first backward runs
-    backward_first: bool  # whether a backward comes ahead of the forward between two passes
-    late_sums: bool  # whether the sums of a pass are issued behind the forward that follows it
+    first: int  # the pass after which its first backward runs
+    backward_first: bool  # whether the backward between two passes precedes the forward
+    late_sums: bool  # whether the sums of a pass are issued after the following forward
 
 
 def _pace(hops: int, hop: float, forward: float, backward: float, barriers: int) -> _Pace:
-    """Return the pace of the device ``hops`` ahead of the last one; a gradient comes ``hop`` later
-    on each.
+    """Return the pace of the device that is ``hops`` devices before the last one.
 
-    It comes at most a pass later: a device that held its forwards back for longer would keep the
-    next one waiting for them.
+    A gradient arrives ``hop`` later on each device, but at most a pass later: a device that delayed
+    its forwards for longer would make the next device wait.
     """
     period = forward + backward
     hop = min(hop, period)
     passes = min(int(hops * hop / period + NEAR), max(hops - 1, 0))
-    late = hops * hop - passes * period  # how long after a pass a gradient comes
+    late = hops * hop - passes * period  # the time from a pass to the arrival of a gradient
     first = barriers - 1 + (passes + 1 if hops else 0)
     backward_first = bool(hops) and late < forward - NEAR
     return _Pace(
@@ -264,9 +268,9 @@ def _pace(hops: int, hop: float, forward: float, backward: float, barriers: int)
 def _add_passes(rows: Rows, pace: _Pace, start: int, barriers: int, at_once: bool) -> None:
     """Add a device's passes and the ops between them, in order of issue.
 
-    Behind the first passes, ``barriers`` in number, only forwards run. ``start`` is the pass behind
-    which the first device's first backward runs; embeddings keep step with it. Results of forwards
-    leave with the input of the next op that has one, or ``at_once``.
+    After the first ``barriers`` passes, only forwards run. ``start`` is the pass after which the
+    first backward of the first device runs; embeddings are timed by it. Results of forwards are
+    sent when the next op receives its input, or ``at_once``.
     """
     P, M, last = rows.devices, rows.microbatches, rows.is_last
     step = np.arange(M + start + 2)
@@ -289,7 +293,7 @@ def _add_passes(rows: Rows, pace: _Pace, start: int, barriers: int, at_once: boo
     backward = turns - pace.first
     runs = {Kind.F: forward >= ahead, Kind.B: (backward >= 0) & (backward < M)}
     number = {Kind.F: forward, Kind.B: backward}
-    # results of F leave with the input of the next B
+    # results of F are sent when the next B receives its input
     sends = {Kind.F: turns[runs[Kind.B]], Kind.B: turns}
     first, second = (Kind.B, Kind.F) if pace.backward_first else (Kind.F, Kind.B)
 
@@ -325,8 +329,9 @@ def _add_passes(rows: Rows, pace: _Pace, start: int, barriers: int, at_once: boo
 
 
 def _add_pass(rows: Rows, step: Ints) -> None:
-    """Add T and S of each step, of two microbatches; all devices but the last wait for the
-    broadcast first.
+    """Add T and S of each step, which are of two microbatches.
+
+    All devices but the last first wait for the broadcast.
     """
     if not rows.is_last:
         rows.add(Kind.WAIT_T, step, step - 1)
@@ -335,9 +340,9 @@ def _add_pass(rows: Rows, step: Ints) -> None:
 
 
 def _add_sums(rows: Rows, step: Ints, barriers: int) -> None:
-    """Add the sums over the vocabulary behind the pass of each step: three, and one of a gradient.
+    """Add the collectives after the pass of each step: sums over the vocabulary and of a gradient.
 
-    With two barriers the gradient is of the microbatch before, with one barrier of the same one.
+    With two barriers the gradient is that of the previous microbatch, with one that of the same.
     """
     for kind in (Kind.MAX_S, Kind.SUM_S, Kind.GRAD_S, Kind.REDUCE_S):
         if kind != Kind.GRAD_S or barriers == 1:
@@ -347,7 +352,7 @@ def _add_sums(rows: Rows, step: Ints, barriers: int) -> None:
 
 
 def _add_half_passes(rows: Rows, step: Ints, ahead: int) -> None:
-    """Add F and B of ``interlaced`` behind each stop; ``ahead`` forwards have run before."""
+    """Add F and B of ``interlaced`` after each pass; ``ahead`` forwards have run before."""
     M, P = rows.microbatches, rows.devices
     halves = 2 * step + P - rows.device + 1
     forward, backward = halves // 2, step - (P - 1 - rows.device)
@@ -374,7 +379,7 @@ def _add_half_passes(rows: Rows, step: Ints, ahead: int) -> None:
 
 
 def _add_warm_up(rows: Rows, forwards: int, embedding: tuple[Kind, ...]) -> None:
-    """Add the first forwards, each behind the embedding that the first device needs by then."""
+    """Add the first forwards, each after the embedding that the first device needs by then."""
     first = np.arange(rows.device + 1)
     forward = np.arange(forwards)
     step = forward - forwards - 1  # ahead of the first broadcast, whose step is -1
@@ -389,5 +394,5 @@ def _add_warm_up(rows: Rows, forwards: int, embedding: tuple[Kind, ...]) -> None
 
 
 def _ops_of(numbers: Iterable[int], microbatches: int, *kinds: Kind) -> list[Op]:
-    """Ops of these kinds for each of the microbatches that exist."""
+    """Return ops of these kinds for those of the microbatches that exist."""
     return [(kind, m) for m in numbers if 0 <= m < microbatches for kind in kinds]

@@ -1,11 +1,10 @@
-"""Chimera, Hanayo and BitPipe: microbatches cross on every device, because each moves on without a
-stop.
+"""Chimera, Hanayo and BitPipe: microbatches move in both directions over every device.
 
-All three follow one rule. In slots of one op each, a microbatch moves one stage a slot, forward
-through all S stages and back again; the next one enters two slots later. Where the pipeline folds
-back on itself or runs in both directions, the ops of two microbatches on a device fall on odd and
-on even slots, so a unit of P microbatches takes every slot of a device once, and the next unit fits
-exactly after it. A device runs its ops in the order of their slots.
+All three follow one rule. In slots of one op each, a microbatch moves one stage per slot, forward
+through all S stages and back again; the next microbatch enters two slots later. As the pipeline
+folds back on itself or runs in both directions, the ops of microbatches that meet on a device are
+in odd and in even slots. So a unit of P microbatches uses every slot of a device once, and the next
+unit follows without a gap. A device runs its ops in the order of their slots.
 """
 
 from collections.abc import Iterator
@@ -44,10 +43,10 @@ EVEN_CHUNKS = Rule(
     rules=(ONE_CHUNK, EVEN_DEVICES, EVEN_MICROBATCHES),
 )
 def chimera(shape: Shape) -> Iterator[Packed]:
-    """Units of P microbatches, half of them from each end.
+    """Units of P microbatches, half of each unit from each end.
 
-    Each unit after the first adds to the bubble unless t_F = t_B; the paper's doubled forwards,
-    which avoid that, are not among the authors' orders.
+    Each unit after the first adds to the bubble unless t_F = t_B. The forward doubling of the
+    paper, which avoids this, is not in the authors' code.
     """
     yield from _queues_by_slot(shape, "bidirectional")
 
@@ -69,7 +68,7 @@ def chimera(shape: Shape) -> Iterator[Packed]:
 def hanayo(shape: Shape) -> Iterator[Packed]:
     """Units of P microbatches; ``--chunks 2W`` for W waves.
 
-    For M = P and t_B = 2 t_F a share of (2P-2)/(3PW + 2P-2) is bubble.
+    For M = P and t_B = 2 t_F the bubble is (2P-2)/(3PW + 2P-2) of the time.
     """
     yield from _queues_by_slot(shape, "v")
 
@@ -89,13 +88,14 @@ def hanayo(shape: Shape) -> Iterator[Packed]:
     rules=(TWO_CHUNKS, EVEN_DEVICES, EVEN_MICROBATCHES),
 )
 def bitpipe(shape: Shape) -> Iterator[Packed]:
-    """Units of P microbatches, half of them from each end, each through a V."""
+    """Units of P microbatches, half of each unit from each end, each through a V."""
     yield from _queues_by_slot(shape, "bidirectional-v")
 
 
 def _queues_by_slot(shape: Shape, placement: str) -> Iterator[Packed]:
-    """Yield queues in the order of slots: forward of stage s in slot s of its microbatch, backward
-    in slot 2S - 1 - s.
+    """Yield queues in the order of slots.
+
+    F of stage s is in slot s of its microbatch, B in slot 2S - 1 - s.
     """
     devices = place(placement, shape.devices, shape.stages).devices
     entries = [_enter(shape, replica, len(devices)) for replica in range(len(devices))]
@@ -115,10 +115,10 @@ def _enter(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the microbatches of a replica, in order, and the slot in which each enters.
 
-    A unit is P microbatches, the first half of them of replica 0; the last unit may be shorter.
+    A unit is P microbatches, of which the first half is in replica 0; the last unit may be shorter.
     """
     P, M = shape.devices, shape.microbatches
     unit, place_in_unit = np.divmod(np.arange(M), P)
     share = np.minimum(P, M - unit * P) // replicas
-    mine = place_in_unit // share == replica
-    return np.flatnonzero(mine), (2 * shape.stages * unit + 2 * (place_in_unit % share))[mine]
+    own = place_in_unit // share == replica
+    return np.flatnonzero(own), (2 * shape.stages * unit + 2 * (place_in_unit % share))[own]

@@ -1,5 +1,5 @@
-"""ZB-V: the model folds in a V over the devices, so that the first backward comes back to where
-forwards wait.
+"""ZB-V: the model folds in a V over the devices, so the first backward starts on the last stage's
+device, which is the first.
 
 Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 6.
 """
@@ -44,8 +44,8 @@ ROOM = Rule(
     options=("limit",),
 )
 def zb_v(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Packed]:
-    """The authors' greedy order under a limit of 2P activations, those of 1F1B, or of more; torch's
-    where faster.
+    """The authors' greedy order under a limit of 2P activations (1F1B's) or more, or torch's order
+    if that is faster.
     """
     from ppsim.search.rules.zbv import order_zb_v
 
@@ -73,7 +73,7 @@ def zb_v(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Packe
     rules=(TWO_CHUNKS,),
 )
 def zb_v_torch(shape: Shape) -> Iterator[Packed]:
-    """Orders of 2P - 1 or more microbatches, without the ops of microbatches that the run lacks."""
+    """The order of max(2P - 1, M) microbatches, without the ops of microbatches from M on."""
     P, M = shape.devices, shape.microbatches
     for device in range(P):
         q = _queue(P, device, max(2 * P - 1, M))

@@ -1,5 +1,4 @@
-"""Zero-bubble schedules with one stage per device: the backward split into I and W fills the
-bubbles.
+"""Zero-bubble schedules with one stage per device: split backwards, with W in the bubbles.
 
 Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241; their B is our I.
 """
@@ -26,13 +25,13 @@ from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
     rules=(ONE_CHUNK,),
 )
 def zb_1p(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of P - device forwards, W held back by ``device`` microbatches; both clamped to M.
+    """Warm-up of P - device forwards, W delayed by ``device`` microbatches; both clamped to M.
 
     For t_W <= min(t_F, t_I): makespan M(t_F + t_I + t_W) + (P-1)(t_F + t_I - t_W) for M >= P, and
     (M + P - 1)(t_F + t_I) + t_W for M <= P.
     """
     for device in range(shape.devices):
-        yield _queue(device, shape.microbatches, warm_up=shape.devices - device, hold=device)
+        yield _queue(device, shape.microbatches, warm_up=shape.devices - device, delay=device)
 
 
 @schedule(
@@ -48,14 +47,14 @@ def zb_1p(shape: Shape) -> Iterator[Packed]:
     rules=(ONE_CHUNK,),
 )
 def zb_h2(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of 2(P - device) - 1 forwards, W held back by 2 ``device`` microbatches; both clamped
-    to M.
+    """Warm-up of 2(P - device) - 1 forwards, W delayed by 2 ``device`` microbatches.
 
-    The span bubble grows by 2(P-1) comm for M >= 2P and comm <= min(t_F, t_I).
+    Both are clamped to M. The span bubble grows by 2(P-1) comm for M >= 2P and
+    comm <= min(t_F, t_I).
     """
     for device in range(shape.devices):
         yield _queue(
-            device, shape.microbatches, warm_up=2 * (shape.devices - device) - 1, hold=2 * device
+            device, shape.microbatches, warm_up=2 * (shape.devices - device) - 1, delay=2 * device
         )
 
 
@@ -79,8 +78,9 @@ def zb_h2(shape: Shape) -> Iterator[Packed]:
 def zb_auto(
     shape: Shape, costs: Costs, limit: int | None = None, after_i: float = 1.0
 ) -> Iterator[Packed]:
-    """A limit of P activations by default, of each of which ``after_i`` is still held between I and
-    W.
+    """The authors' heuristic under a limit, by default P activations.
+
+    Between I and W, a share ``after_i`` of an activation is still in memory.
     """
     from ppsim.search.rules.heuristics import order_linear
 
@@ -111,6 +111,7 @@ def zb_2p(shape: Shape, costs: Costs, after_i: float = 1.0) -> Iterator[Packed]:
     yield from zb_auto(shape, costs, 2 * shape.devices, after_i)
 
 
-def _queue(device: int, microbatches: int, warm_up: int, hold: int) -> Packed:
+def _queue(device: int, microbatches: int, warm_up: int, delay: int) -> Packed:
+    """Return the queue of a device with this many warm-up forwards, W delayed by ``delay``."""
     order = stream(device, microbatches)
-    return Queue(forward=order, backward=order).hold_weights(warm_up, hold, I, F).build()
+    return Queue(forward=order, backward=order).hold_weights(warm_up, delay, I, F).build()

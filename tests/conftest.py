@@ -5,6 +5,7 @@ import gc
 import inspect
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -74,6 +75,7 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 # save.
 
 in_fast_test = False
+folders = Counter[str]()  # how many of each name tests were given
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -251,6 +253,18 @@ STARTS = [
 ]
 for start in STARTS:
     refuse_in_fast_tests(*start)
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this test, named as pytest's, which looks at all others for a free number and
+    links to the last.
+    """
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = tmp_path_factory.getbasetemp() / f"{name}{folders[name]}"
+    folders[name] += 1
+    folder.mkdir(0o700)
+    return folder
 
 
 @pytest.fixture

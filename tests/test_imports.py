@@ -116,14 +116,22 @@ def modules_of_command(line: str) -> set[str]:
     return {name for name in all_loaded(code) if name.partition(".")[0] == "ppsim"}
 
 
+def without_scanned(modules: set[str]) -> set[str]:
+    """The modules but for those of scanned folders, of which every file is imported."""
+    folders = "ppsim.prices.parts.", "ppsim.engine.simple.tables."
+    return {name for name in modules if not name.startswith(folders)}
+
+
 def rooms_of(modules: set[str]) -> set[str]:
     return {name.split(".")[1] for name in modules if "." in name}
 
 
 def test_run_imports_what_it_needs():
-    """``run`` of a name imports its family, and nothing of plans, real runs, files or searches."""
+    """``run`` of a name imports its family, and nothing of plans, real runs, files or searches: at
+    most 90 modules, 17 of them of scanned folders.
+    """
     modules = modules_of_command("run 1f1b --stages 4 --mb 8")
-    assert len(modules) <= 90, sorted(modules)
+    assert len(without_scanned(modules)) <= 73, sorted(modules)
     assert not rooms_of(modules) & {"analysis", "inputs", "real", "workload"}
     assert {name for name in modules if name.startswith("ppsim.search.")} <= {
         "ppsim.search.bounds",
@@ -143,11 +151,12 @@ def test_explain_imports_what_it_needs():
     modules = modules_of_command("explain 1f1b --stages 4 --mb 8")
     assert not rooms_of(modules) & {"inputs", "real", "workload", "show"}
     tried = {name for name in modules if name.split(".")[1:2] in (["schedules"], ["search"])}
-    assert len(modules - tried) <= 86, sorted(modules - tried)
-    assert len(modules) <= 119, sorted(tried)
+    known = without_scanned(modules)
+    assert len(known - tried) <= 70, sorted(known - tried)
     assert not {name for name in modules if name.startswith("ppsim.questions.runs")}
     families = {path.stem for path in (ROOT / "schedules").glob("[!_]*.py")} - {"registry"}
     imported = {name for name in families if f"ppsim.schedules.{name}" in modules}
+    assert len(known) - len(imported) <= 93, sorted(tried)
     assert imported == {
         family.generate.__module__.rpartition(".")[2] for family in interchangeable_families()
     }

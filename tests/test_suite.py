@@ -55,7 +55,7 @@ def test_a_slow_test_can_start_a_process():
 
 
 def test_settings_ask_for_no_plugin_that_only_the_check_uses(pytestconfig):
-    """``pytest`` runs without pytest-xdist; ``.ci/run`` asks for two processes itself."""
+    """``pytest`` runs without pytest-xdist; ``.ci/run`` asks for several processes itself."""
     assert not [
         word
         for word in pytestconfig.getini("addopts")

@@ -1,4 +1,4 @@
-"""Several schedules or runs side by side: compare, jitter, time against memory."""
+"""Comparison and explanation of schedules and runs."""
 
 __all__ = [
     "break_even",

@@ -1,13 +1,12 @@
 """Break-even: the time of an op or of a message at which two schedules take equally long.
 
-Where both schedules keep the order of their queues and the backwards of one of the two are split,
-its time never falls as I and W grow, so at most one time decides. A longer message delays both, and
-the order of the two may change more than once: then the sentence names the stretch of times in
-which a schedule is faster that is nearest to the present time.
+If the backwards of one schedule are split, and the queues are fixed, its time never falls as I and
+W grow, so there is at most one break-even. A longer message delays both schedules, and their order
+may change several times. Then the sentence names the range of times nearest to the current one in
+which a schedule is faster.
 
-Queues may also be made again at every time that is tried, as their :class:`Side` says. Each time
-takes long then, so that a search may look above the present time alone, for the first end of an
-advantage.
+:class:`Side` may also generate the queues again for every time that is tried. That is slow, so a
+search may be limited to times above the current one, for the first end of an advantage.
 """
 
 from __future__ import annotations
@@ -28,34 +27,34 @@ from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 
 SPLIT, MESSAGE = "split", "message"
-LEAST, MOST = 1 / 16, 16.0  # the least and the most that I + W takes, in full backwards
+LEAST, MOST = 1 / 16, 16.0  # range of I + W that is searched, in full backwards
 # Message times that are tried, in times per microbatch of the first schedule.
 MESSAGES = (0.0, *(2.0**power for power in range(-9, 7)))
-# What is tried above the present time: factors of I + W and of messages, and what is added to a
+# Times that are tried above the current one: factors on I + W and on messages, and times added to a
 # message, in times per microbatch.
 SPLITS_ABOVE = tuple(2.0**power for power in range(5))
 FACTORS_ABOVE = tuple(2.0**power for power in range(11))
 ADDED_ABOVE = (0.0, *(2.0**power for power in range(-4, 7)))
-FAR = 10.0  # ratio of a time and the present one, either way, from which the time is far
-# How far a break-even is off, as a share of it: in all times, and above the present one.
+FAR = 10.0  # ratio to the current time, in either direction, from which on a time is far
+# Relative accuracy of a break-even: in a full search, and above the current time only.
 CLOSE, CLOSE_ABOVE = 1e-7, 1e-4
-EQUAL = 1e-12  # difference of two times that only rounding leaves, as a share of them
-RUNS = 40  # about as many simulations of each schedule as a pair takes
+EQUAL = 1e-12  # relative difference of times that count as equal
+RUNS = 40  # approximate number of simulations of each schedule
 BUDGET = 1_000_000  # ops that are simulated for one comparison, a second or two
 
 
 @dataclass(frozen=True)
 class BreakEven:
-    """Up to or from which time a schedule is faster than another.
+    """The times at which the order of two schedules changes.
 
     Attributes:
-        of: what takes that time: ``split``, I and W of a microbatch, or ``message``.
-        at: the times, ascending: at each the order of the two changes.
+        of: the quantity: ``split``, the time of I + W, or ``message``, the time of a message.
+        at: the times, ascending, at which the order of the two changes.
         below: whether the schedule is faster below the first of them.
-        unit: of these and of ``now``: B, full backwards; ``now``, times as long as now; or the unit
-            of the costs.
-        now: the value in the costs given.
-        order: 1 where the schedule is faster at the costs given, -1 where it is slower, else 0.
+        unit: of these times and of ``now``: ``B``, full backwards; ``now``, multiples of the
+            current time; or the unit of the costs.
+        now: the current time.
+        order: 1 if the schedule is faster at the current time, -1 if slower, else 0.
     """
 
     of: str
@@ -66,36 +65,38 @@ class BreakEven:
     order: int
 
     def text(self, name: str, base: str) -> str:
-        """Return the sentence about a schedule of this name and another one; empty where the order
-        of the two changes only at times that are far from the present ones.
+        """Return a sentence that compares schedule ``name`` with ``base``.
+
+        It is empty if the order of the two changes only far from the current time.
         """
-        low, high = self._stretch()
+        low, high = self._nearest_range()
         if self.order <= 0 and self._is_far(low, high):
             return ""
         by_factor = self.unit == "now"
         unit = " times as long as now" if by_factor else f" {self.unit}".rstrip()
         now = "" if by_factor else f" (now {format_number(self.now)})"
         times = f"{_range_text(low, high, self.now)}{unit}{now}"
-        what = "I + W" if self.of == SPLIT else "messages" if by_factor else "a message"
+        noun = "I + W" if self.of == SPLIT else "messages" if by_factor else "a message"
         if self.order > 0:
             verb = "take" if by_factor else "takes"
-            return f"{name} is faster than {base} as long as {what} {verb} {times}"
+            return f"{name} is faster than {base} as long as {noun} {verb} {times}"
         order = f"slower than {base}" if self.order else f"as fast as {base}"
-        return f"{name} is {order} now; it would be faster if {what} took {times}"
+        return f"{name} is {order} now; it would be faster if {noun} took {times}"
 
-    def _stretch(self) -> tuple[float | None, float | None]:
-        """Return the ends of the stretch of times in which the schedule is faster that is nearest
-        to the present time; None at an end that is open.
+    def _nearest_range(self) -> tuple[float | None, float | None]:
+        """Return the range of times nearest to the current one in which the schedule is faster.
+
+        An end is None if the range is open there.
         """
         between = [*pairwise([None, *self.at, None])][0 if self.below else 1 :: 2]
         return min(between, key=lambda ends: self._distance(*ends))
 
     def _distance(self, low: float | None, high: float | None) -> float:
-        """Return how far the present time lies outside a stretch."""
+        """Return the distance of the current time from a range, 0 inside."""
         return max(0.0, (low or 0.0) - self.now, self.now - (math.inf if high is None else high))
 
     def _is_far(self, low: float | None, high: float | None) -> bool:
-        """Return whether a stretch begins above, or ends below, ``FAR`` times the present time."""
+        """Return True if a range is more than a factor ``FAR`` from the current time."""
         if self.now == 0:
             return False
         return (low or 0.0) > FAR * self.now or (high is not None and high * FAR < self.now)
@@ -109,10 +110,10 @@ class Side:
     """One of two schedules.
 
     Attributes:
-        schedule: its queues at the present costs.
-        costs: what its ops cost.
-        time: gives the time of its step with a change of its costs; with these queues, or with
-            those that are made again of the changed costs.
+        schedule: its queues at the current costs.
+        costs: the current costs.
+        time: returns the time of a step after a change of the costs, with these queues or with
+            queues generated for the changed costs.
     """
 
     schedule: Schedule
@@ -120,13 +121,13 @@ class Side:
     time: Callable[[Change], float]
 
     def time_with(self, change: Change) -> float:
-        """Return the time of its step with a change of its costs."""
+        """Return the time of a step after a change of the costs."""
         check_time()
         return self.time(change)
 
     @property
     def now(self) -> float:
-        """The time of its step at the present costs."""
+        """The time of a step at the current costs."""
         return self.time_with(lambda costs: costs)
 
     @property
@@ -142,14 +143,14 @@ def break_evens(
     of: Collection[str] = (SPLIT, MESSAGE),
     only_above: bool = False,
 ) -> Iterator[BreakEven]:
-    """Yield the times at which a rival takes as long as the schedule that it is compared with.
+    """Yield the break-evens of two schedules.
 
     Args:
         base: the schedule that others are compared with.
-        rival: another one.
-        of: what takes these times; no messages where they are no latencies.
-        only_above: whether the rival is faster now, and only the first time above the present one
-            is looked for at which it no longer is, less closely.
+        rival: another schedule.
+        of: the quantities; leave messages out if they have no latencies.
+        only_above: search only for the first time above the current one at which the rival is no
+            longer faster, less accurately.
     """
     if SPLIT in of and base.is_split != rival.is_split:
         yield from _of_split(base, rival, only_above=only_above)
@@ -158,12 +159,12 @@ def break_evens(
 
 
 def price_of(base: Schedule, rival: Schedule) -> int:
-    """Return what the break-evens of two schedules cost to find, in ops simulated."""
+    """Return the number of ops to simulate for the break-evens of two schedules."""
     return RUNS * (len(base) + len(rival))
 
 
 def _of_split(base: Side, rival: Side, *, only_above: bool) -> Iterator[BreakEven]:
-    """The time of I and W, in full backwards, of the schedule that splits them."""
+    """Yield the break-even of I + W, in full backwards, of the schedule that splits them."""
     if base.costs.each is not None or rival.costs.each is not None:
         return
     split, whole = (base, rival) if base.is_split else (rival, base)
@@ -191,11 +192,11 @@ def _of_split(base: Side, rival: Side, *, only_above: bool) -> Iterator[BreakEve
 
 
 def _of_messages(base: Side, rival: Side, *, only_above: bool) -> Iterator[BreakEven]:
-    """The time of a message; where links differ, how many times as long as now they take."""
+    """Yield the break-even of a message's time, or of a factor on latencies if links differ."""
     latencies = np.unique(np.concatenate([_latencies(base.costs), _latencies(rival.costs)]))
     positive = latencies[latencies > 0]
     whole = base.now
-    # Times that are tried follow the length of a microbatch, also where they are factors.
+    # Times that are tried are relative to the time of a microbatch, also if they are factors.
     longest = whole / base.schedule.run_microbatches
     if len(positive) > 1:
         now, unit, longest = 1.0, "now", longest / float(positive.max())
@@ -232,13 +233,13 @@ def _find_break_even(
     *,
     only_above: bool,
 ) -> Iterator[BreakEven]:
-    """Yield a break-even with the times at which a lead changes its sign; nothing without any.
+    """Yield a break-even with the times at which the lead changes its sign, if there are any.
 
     Args:
-        limit: what takes these times, and the time that it takes now.
-        lead: by how much the rival is faster at a time.
+        limit: the quantity, and its current time.
+        lead: returns the rival's lead at a time.
         points: times that are tried.
-        whole: a time of which a part that rounding leaves is none.
+        whole: the time of a step, to which rounding is relative.
         only_above: as in :func:`break_evens`.
     """
     if only_above:
@@ -248,14 +249,14 @@ def _find_break_even(
         return
     found = _find_crossings(lead, sorted(points), whole, CLOSE, first=limit.of == SPLIT)
     if found:
-        # of a split backward the order changes once, of messages perhaps more often
+        # for split backwards the order changes once, for messages possibly several times
         below = limit.below if limit.of == SPLIT else lead(found[0] * (1 - 1e-3)) > 0
         order = _order(lead(limit.now), whole)
         yield replace(limit, at=tuple(found), below=below, order=order)
 
 
 def _order(lead: float, whole: float) -> int:
-    """Return the sign of a lead, 0 where it is a part of the whole time that rounding leaves."""
+    """Return the sign of a lead, 0 if it is due to rounding."""
     return 0 if abs(lead) <= EQUAL * whole else int(math.copysign(1, lead))
 
 
@@ -267,14 +268,14 @@ def _find_crossings(
     *,
     first: bool,
 ) -> list[float]:
-    """Find the values between which a lead changes its sign.
+    """Return the values at which a lead changes its sign.
 
     Args:
-        lead: by how much one is faster.
+        lead: returns the lead at a value.
         points: values that are tried, ascending.
-        whole: a time of which a part that rounding leaves is none.
-        close: how far a value is off, as a share of it.
-        first: whether the first one is enough.
+        whole: the time of a step, to which rounding is relative.
+        close: relative accuracy.
+        first: return the first value only.
     """
     signed: list[tuple[float, float]] = []
     found = []
@@ -297,8 +298,9 @@ def _refine(
     whole: float,
     close: float,
 ) -> float:
-    """Narrow the interval in which a lead changes its sign: by secants, as times are piecewise
-    linear, and by halves.
+    """Return the value in an interval at which a lead changes its sign.
+
+    Steps alternate between secants, as times are piecewise linear, and bisection.
     """
     sign = math.copysign(1.0, low[1])
     by_secant = True
@@ -309,7 +311,7 @@ def _refine(
             middle = low[0] + min(max(share, close / 4), 1 - close / 4) * (high[0] - low[0])
         here = lead(middle)
         if abs(here) <= EQUAL * whole:
-            # both take as long; the lead may have ended before
+            # both take equally long; the lead may have ended before
             before = middle * (1 - close / 2)
             there = lead(before) if before > low[0] else low[1]
             if there * sign > EQUAL * whole:
@@ -324,7 +326,7 @@ def _refine(
 
 
 def _latencies(costs: Costs) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The latencies between different devices."""
+    """Return the latencies between different devices."""
     comm = np.asarray(costs.comm, np.float64)
     if comm.ndim == 0:
         return comm.reshape(1)
@@ -332,8 +334,9 @@ def _latencies(costs: Costs) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def _range_text(low: float | None, high: float | None, now: float) -> str:
-    """Return a range of times in words, rounded so that it lies inside: to three digits, or to four
-    where an end is near the present time.
+    """Return a range of times as text, rounded inwards.
+
+    Ends have three digits, or four if one is near the current time.
     """
     is_near = any(end is not None and abs(end - now) < 0.01 * end for end in (low, high))
     digits = 4 if is_near else 3

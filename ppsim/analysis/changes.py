@@ -1,6 +1,4 @@
-"""Changes of costs to simulate: stages levelled, layers moved, times and links scaled, another
-schedule's ops.
-"""
+"""Changes of costs to simulate: equal stages, moved layers, other times, another schedule's ops."""
 
 from __future__ import annotations
 
@@ -17,16 +15,14 @@ from ppsim.errors import InputError
 
 
 def level_stages(costs: Costs) -> Costs:
-    """Return the costs with the same work on every stage: layers moved until none is slower than
-    the rest.
-    """
+    """Return the costs with the same work on every stage, as if layers were split evenly."""
     mean = np.broadcast_to(costs.time.mean(axis=1, keepdims=True), costs.time.shape)
     pair = None if costs.pair is None else np.full_like(costs.pair, costs.pair.mean())
     return replace(costs, time=mean.copy(), pair=pair)
 
 
 def move_work(costs: Costs, source: int, target: int, share: float) -> Costs:
-    """Return the costs with a share of one stage's work, of every kind, on another stage."""
+    """Return the costs with a share of one stage's work of all kinds moved to another stage."""
     return replace(
         costs,
         time=_shift_time(costs.time, source, target, share),
@@ -35,11 +31,10 @@ def move_work(costs: Costs, source: int, target: int, share: float) -> Costs:
 
 
 def change_time(costs: Costs, kind: int, stages: Sequence[int], value: ArrayLike) -> Costs:
-    """Return the costs with another time for a kind of op on some stages, and with the times
-    derived from it.
+    """Return the costs with another time for a kind of op on some stages, and derived times.
 
-    Where B was I + W it stays their sum, and I and W keep their shares of it; where R was F it
-    stays so.
+    If B was the sum of I and W, it stays their sum, and they keep their shares. If R was equal to
+    F, it stays equal.
     """
     before, time = costs.time, costs.time.copy()
     time[kind, stages] = value
@@ -61,18 +56,14 @@ def change_time(costs: Costs, kind: int, stages: Sequence[int], value: ArrayLike
 
 
 def stretch_split(costs: Costs, factor: float) -> Costs:
-    """Return the costs with I and W ``factor`` times as long; full backwards and pairs are
-    unchanged.
-    """
+    """Return the costs with I and W ``factor`` times as long, and full backwards unchanged."""
     time = costs.time.copy()
     time[[Kind.I, Kind.W]] *= factor
     return replace(costs, time=time)
 
 
 def with_times(costs: Costs, time: NDArray[np.float64]) -> Costs:
-    """Return the costs with another table of times; the time of a pair changes as the sum of its F
-    and B.
-    """
+    """Return the costs with another table of times; pairs change in proportion to F + B."""
     if costs.pair is None:
         return replace(costs, time=time)
     before, after = (table[Kind.F] + table[Kind.B] for table in (costs.time, time))
@@ -86,8 +77,8 @@ def with_times(costs: Costs, time: NDArray[np.float64]) -> Costs:
 def adapt_costs(costs: Costs, schedule: Schedule) -> Costs:
     """Return measured costs for another schedule of the same stages.
 
-    A kind that was not measured follows from the others: B is I + W, and I and W are half of B
-    each. A link that was not measured takes the median of those that were.
+    A kind that was not measured follows from others: B is I + W, and I and W are half of B each. A
+    link that was not measured gets the median of measured links.
 
     Raises:
         InputError: the schedule has another number of stages.
@@ -111,8 +102,9 @@ def adapt_costs(costs: Costs, schedule: Schedule) -> Costs:
 
 
 def times_sliced(costs: Costs, factor: float) -> Costs:
-    """Return the costs with ``factor`` times as long ops, whose messages and ops around a training
-    step take as long as before: of slices to whole sequences, or back.
+    """Return the costs with ops ``factor`` times as long, from slices to sequences or back.
+
+    Messages, and ops that run once per training step, take as long as before.
     """
     others = {
         kind: time if kind in ONCE_A_STEP else time * factor for kind, time in costs.others.items()

@@ -1,4 +1,4 @@
-"""Several schedules on the same devices: which apply, their times and their memory."""
+"""Comparison of schedules on the same devices: times, memory, and reasons not to apply."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Row:
     """One schedule of a comparison."""
 
     name: str  # as the user gave it
-    timeline: Timeline | None = None  # None where the schedule does not apply
-    metrics: Metrics | None = None  # likewise
-    refused: PpsimError | None = None  # why it does not apply
-    execution: Execution | None = None  # where sends and receives were run as ops
-    # the most that a device holds above a cap, at most 0 where it fits; None without one
+    timeline: Timeline | None = None  # None if the schedule does not apply
+    metrics: Metrics | None = None  # None if the schedule does not apply
+    refused: PpsimError | None = None  # the error if it does not apply
+    execution: Execution | None = None  # of the detailed model
+    # largest excess of a device over its cap, at most 0 if all fit; None without a cap
     excess: float | None = None
 
     @property
@@ -39,27 +39,25 @@ class Row:
 
     @property
     def fits(self) -> bool:
-        """Whether it was timed and every device stays within the cap."""
+        """Whether the schedule applies and every device stays within the cap."""
         return self.metrics is not None and (self.excess is None or self.excess <= 0)
 
     @property
     def makespan(self) -> float:
-        """End of the last op; infinite where the schedule does not apply."""
+        """End of the last op; infinite if the schedule does not apply."""
         return self.metrics.makespan if self.metrics else float("inf")
 
     @property
     def measured(self) -> tuple[Metrics, Timeline] | None:
-        """Its metrics and timeline; None if the schedule does not apply."""
+        """Metrics and timeline; None if the schedule does not apply."""
         if not self.metrics:
             return None
-        assert self.timeline, "what is measured has times"
+        assert self.timeline, "metrics without a timeline"
         return self.metrics, self.timeline
 
     @property
     def peak(self) -> float:
-        """Peak activations in units of a device's 1/P share of the model, comparable between
-        numbers of chunks.
-        """
+        """Peak activations in microbatches of a device's 1/P share of the model."""
         return (
             peak_share(found[0], shape_of(found[1].schedule))
             if (found := self.measured)
@@ -76,14 +74,15 @@ class Row:
 
 
 def mark_front(rows: Sequence[Row]) -> list[bool]:
-    """Mark the rows on the Pareto front of time and peak activations, of those that fit the cap."""
+    """Return which rows are on the Pareto front of time and peak among those that fit the cap."""
     times = compared_times(rows)
     return _mark([(t, r.peak) if r.fits else None for t, r in zip(times, rows, strict=True)])
 
 
 def compared_times(rows: Sequence[Row]) -> list[float]:
-    """Return the time of each row: periods where all schedules that apply go round, else makespans;
-    infinite where a schedule does not apply.
+    """Return the time of each row: periods if all schedules that apply go round, else makespans.
+
+    It is infinite if a schedule does not apply.
     """
     around = [r.metrics.round if r.metrics else None for r in rows]
     if all(found for found, r in zip(around, rows, strict=True) if r.metrics):
@@ -97,9 +96,7 @@ def _mark(points: Sequence[tuple[float, float] | None]) -> list[bool]:
 
 
 def conclude(rows: Sequence[Row]) -> str:
-    """Return one sentence that compares the fastest schedule that fits with the baseline or the
-    second fastest.
-    """
+    """Return one sentence: the fastest schedule that fits, against the first or second fastest."""
     timed = [r for r in rows if r.fits]
     over = [r.name for r in rows if r.metrics and not r.fits]
     if not timed:
@@ -137,9 +134,7 @@ def _conclude_timed(timed: Sequence[Row]) -> str:
 
 
 def _conclude_rounds(timed: Sequence[Row]) -> str:
-    """Return a sentence that compares repeating schedules by the time per microbatch in a
-    period.
-    """
+    """Return one sentence that compares the rates of schedules that go round."""
     rates = {r.name: r.metrics.round.rate for r in timed if r.metrics and r.metrics.round}
     best = max(rates, key=lambda name: rates[name])
     counts = next(r.metrics.round.counts for r in timed if r.metrics and r.metrics.round)
@@ -164,8 +159,9 @@ def _conclude_rounds(timed: Sequence[Row]) -> str:
 
 
 def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object of ``ppsim compare --json``, schema ``ppsim.compare/1``; inapplicable rows
-    have a reason.
+    """Return the object of ``ppsim compare --json``, schema ``ppsim.compare/1``.
+
+    Schedules that do not apply have a reason.
     """
     return {
         "schema": "ppsim.compare/1",
@@ -179,21 +175,22 @@ def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, 
 
 
 def mark_shapes(rows: Sequence[Mapping[str, Any]]) -> list[bool]:
-    """Mark the rows of a sweep on the Pareto front of time per microbatch and peak activations.
+    """Return which rows of a sweep are on the Pareto front of time per microbatch and peak.
 
-    Only rows of as many devices are compared: a 1/P share of the model is another share on other
-    numbers of devices. Rows that do not fit the cap are on no front.
+    Only rows with the same number of devices are compared, as 1/P of the model depends on it. Rows
+    that exceed the cap are on no front.
     """
     fronts = [False] * len(rows)
     places: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
         if row["applies"] and row.get("fits", True):
             places.setdefault(row["devices"], []).append(place)
-    for own in places.values():
+    for group in places.values():
         points = [
-            (rows[place]["makespan_per_mb"], rows[place]["peak_activations_share"]) for place in own
+            (rows[place]["makespan_per_mb"], rows[place]["peak_activations_share"])
+            for place in group
         ]
-        for place, best in zip(own, _mark(points), strict=True):
+        for place, best in zip(group, _mark(points), strict=True):
             fronts[place] = best
     return fronts
 
@@ -205,7 +202,7 @@ def sweep_object(rows: Sequence[Mapping[str, Any]], inputs: Mapping[str, Any]) -
 
 
 def row_object(r: Row, *places: str) -> dict[str, Any]:
-    """Write one schedule with the numbers shown in these places."""
+    """Return one schedule for JSON, with the numbers that these places show."""
     if r.measured is None:
         return {"name": r.name, "applies": False, "reason": r.reason}
     metrics, timeline = r.measured

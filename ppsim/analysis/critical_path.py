@@ -1,6 +1,4 @@
-"""The critical path: the ops that set the makespan, the slack of the others, and the gain of each
-change.
-"""
+"""The critical path: ops that decide the makespan, slack of all ops, gains of faster ops."""
 
 from __future__ import annotations
 
@@ -20,15 +18,15 @@ from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.batch import find_order, makespans
 from ppsim.engine.simple.replay_kernel import Paths, trace
 
-# The share by which an op or a link is made faster to find its gain.
+# The share by which an op or a link is made faster to measure its gain.
 STEP = 0.01
 
 
 def critical_path(timeline: Timeline) -> NDArray[np.int64]:
     """Return the ops of one critical path in order of time, a pair as its first op.
 
-    Each starts when the one before it ends, or when the message from there arrives, from time 0 to
-    the makespan.
+    The path leads from time 0 to the makespan. Each op starts when the op before it ends, or when
+    that op's message arrives.
     """
     pair = timeline.schedule.pair
     path = list[int]()
@@ -44,17 +42,15 @@ def critical_path(timeline: Timeline) -> NDArray[np.int64]:
 class Slack:
     """The slack of each op, and the number of critical paths."""
 
-    # shape (ops,): by how much each op's start can slip without a longer iteration, everything else
-    # in time
+    # shape (ops,): time by which each op alone can start later without a longer iteration
     slack: NDArray[np.float64]
     paths: float  # number of critical paths; a float, as there may be very many
 
 
 def slack_of(timeline: Timeline, latencies: NDArray[np.float64]) -> Slack:
-    """Find the slack of every op, by tracing the ops of the simple model from the last to the
-    first.
+    """Return the slack of every op, from the ops of the simple model traced backwards.
 
-    ``latencies`` have shape (ops,), as :meth:`ppsim.core.costs.Costs.latencies` gives them.
+    ``latencies``, shape (ops,), are those of :meth:`ppsim.core.costs.Costs.latencies`.
     """
     order = find_order(timeline.schedule)
     start, end = (
@@ -69,19 +65,19 @@ def slack_of(timeline: Timeline, latencies: NDArray[np.float64]) -> Slack:
 
 @dataclass(frozen=True)
 class Gain:
-    """Time saved per iteration if one thing is faster by ``STEP``."""
+    """The time saved per iteration if one thing is faster by ``STEP``."""
 
     what: str  # such as ``F of stage 2``, ``every OFFLOAD`` or ``messages from device 0 to 1``
-    gain: float  # by how much the makespan falls, in the timeline's unit
+    gain: float  # decrease of the makespan, in the timeline's unit
 
 
 def sensitivity(
     schedule: Schedule, costs: Costs, time: Callable[[Costs], float] | None = None
 ) -> list[Gain]:
-    """Return the gain of each op kind on each stage, of other kinds as a whole, and of each link,
-    each simulated; largest first.
+    """Return the simulated gains of each compute kind and stage, other kind, and link.
 
-    ``time`` gives the makespan under other costs, where another model than the simple one does.
+    The largest comes first. ``time`` returns the makespan under other costs, by default that of the
+    simple model.
     """
     cases: list[tuple[str, Costs]] = []
     used, computing = np.zeros(costs.time.shape, bool), schedule.compute_only
@@ -114,9 +110,7 @@ def sensitivity(
 
 
 def path_text(schedule: Schedule, path: NDArray[np.int64]) -> list[str]:
-    """Return a path as short texts: ops on one device with the number of repetitions, and hops
-    between devices.
-    """
+    """Return a path as short texts: ops on one device with repetitions, and hops over devices."""
     return [text for text, _ in path_steps(schedule, path)]
 
 
@@ -154,9 +148,7 @@ def _kinds(schedule: Schedule, op: int) -> str:
 
 
 def _hop(cells: Sequence[tuple[int, str, int]], at: int) -> int:
-    """Return the number of cells from here on with one kind and microbatch that move between
-    devices in one direction.
-    """
+    """Return the number of ops from here on with one kind and microbatch on successive devices."""
     count = 1
     while at + count < len(cells):
         (device, kind, m), (other, *same) = cells[at + count - 1], cells[at + count]
@@ -172,7 +164,7 @@ def _hop(cells: Sequence[tuple[int, str, int]], at: int) -> int:
 
 
 def _repeats(kinds: Sequence[str]) -> str:
-    """Kinds in a row, repetitions of up to four kinds counted: ``B (F B)x7``."""
+    """Return kinds as text, with repetitions of up to four kinds counted: ``B (F B)x7``."""
     parts, at = list[str](), 0
     while at < len(kinds):
         best = (1, 1)

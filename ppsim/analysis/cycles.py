@@ -1,10 +1,10 @@
 """The maximum cycle mean of an event graph, exactly, by Howard's policy iteration.
 
-Every event waits for one or more others, of its own round or of an earlier one. Repeated without
-end, event ``v`` happens every ``rate[v]`` units of time: the largest, over all cycles that lead to
-``v``, of the time of the cycle over the rounds that it spans (Cochet-Terrasson, Cohen, Gaubert,
-McGettrick and Quadrat, 1998). The iteration ends with potentials under which no edge is too long,
-which proves that no cycle has a larger mean than the one that it returns.
+Every event waits for one or more others, of the same round or of an earlier one. If rounds repeat
+forever, event ``v`` happens every ``rate[v]`` units of time. That is the largest mean of all cycles
+that lead to ``v``: the time of a cycle over the number of rounds that it spans (Cochet-Terrasson,
+Cohen, Gaubert, McGettrick and Quadrat, 1998). The iteration ends with potentials under which no
+edge is too long, which proves that no cycle has a larger mean than the returned one.
 """
 
 from __future__ import annotations
@@ -18,44 +18,46 @@ from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
-ROUNDING = 1e-12  # of the longest path, by which sums of the same times may differ
+ROUNDING = 1e-12  # difference of sums of the same times, over the longest path
 MOST_ITERATIONS = 10_000
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges of the event graph: an event and one that it waits for; columns of equal length."""
+    """Edges of the event graph; columns of equal length."""
 
-    source: Indices  # the event that is waited for
-    target: Indices  # the one that waits
+    source: Indices  # the awaited event
+    target: Indices  # the event that waits
     time: Floats  # from the start of the source to the earliest start of the target
-    rounds: Indices  # in how many rounds from the source's the target is
+    rounds: Indices  # number of rounds from the source to the target
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The period of each event, and a cycle that sets the largest."""
+    """The period of each event, and the cycle that decides the largest."""
 
     rate: Floats  # shape (events,), time from one round to the next
     period: float  # the largest rate: the time of the cycle over the rounds that it spans
-    cycle: Indices  # the edges of that cycle, each one's target the next one's source
+    cycle: Indices  # the edges of that cycle; the target of each is the source of the next
 
 
 class _Policy(NamedTuple):
-    """The graph where each event waits for one other alone; columns of shape (events,)."""
+    """The graph in which each event waits for one other only; columns of shape (events,)."""
 
     rate: Floats  # mean of the cycle that each event's chain leads back to
-    value: Floats  # time of the chain to a fixed event of that cycle, less rounds times the mean
+    value: Floats  # time of the chain to the cycle's root, minus rounds times the mean
     on_cycle: NDArray[np.bool_]  # whether the event is on its cycle
-    root: Indices  # that fixed event
+    root: Indices  # a fixed event of that cycle
 
 
 def find_rates(events: int, edges: Edges, likely: NDArray[np.bool_] | None = None) -> Rates:
-    """Find how often events happen (ValueError: an event waits for none, or for itself within one
-    round).
+    """Return the period of each event.
 
-    ``likely`` marks edges that decide their target in some long run, shape (edges,): a good start
-    takes fewer steps.
+    ``likely``, shape (edges,), marks edges that decide their target in some long run; a good start
+    takes fewer iterations.
+
+    Raises:
+        ValueError: an event waits for none, or for itself within one round.
     """
     order = np.argsort(edges.target, kind="stable")
     source, target, rounds = edges.source[order], edges.target[order], edges.rounds[order]
@@ -79,7 +81,7 @@ def find_rates(events: int, edges: Edges, likely: NDArray[np.bool_] | None = Non
 
 
 def _evaluate(parent: Indices, time: Floats, rounds: Indices) -> _Policy:
-    """Follow each event's chain of parents to its cycle, by doubling the steps."""
+    """Return the policy of each event's parent, following chains to their cycles by doubling."""
     events = len(parent)
     doublings = max(1, int(events).bit_length())
     far, least = parent.copy(), np.arange(events)
@@ -114,7 +116,7 @@ def _improve(
     rounds: Indices,
     first: Indices,
 ) -> Indices | None:
-    """Choose for each event the edge that lets it happen later; None where no edge does."""
+    """Return for each event the edge that makes it latest; None if no edge makes one later."""
     scale = ROUNDING * (np.abs(found.value).max() + time.max())
     slack = scale + ROUNDING * found.rate.max()
     slower = np.maximum.reduceat(found.rate[source], first)
@@ -137,9 +139,7 @@ def _improve(
 
 
 def _slowest_cycle(found: _Policy, chosen: Indices, source: Indices) -> Indices:
-    """Return the edges of the cycle with the largest mean, in the order in which they are
-    passed.
-    """
+    """Return the edges of the cycle with the largest mean, in order."""
     event = int(found.root[int(np.argmax(found.rate))])
     cycle = [int(chosen[event])]
     while int(source[cycle[-1]]) != event:

@@ -1,10 +1,9 @@
-"""Two runs side by side: where the time of one differs from that of the other, by cause, by device
-and by op.
+"""The difference of two runs' times by cause, device and op.
 
-Every instant of every device is either in an op of some kind or idle for one cause, so the *terms*
-of a device (time by kind and idle time by cause) sum to the makespan. The difference of two runs is
-that of their terms, averaged over each run's devices: it sums to the difference of the makespans,
-whatever the schedules and the numbers of devices.
+At every instant a device either runs an op of some kind or is idle for one cause, so the *terms* of
+a device (time by kind, idle time by cause) sum to the makespan. The difference of two runs is the
+difference of their terms, averaged over each run's devices. It sums to the difference of the
+makespans, for any schedules and numbers of devices.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ PAIR = "pair"
 WORK = (*(kind.name for kind in COMPUTE), PAIR)
 TERMS = (*WORK, *NAMES)
 MEANINGS = {kind.name: kind.info.name for kind in COMPUTE} | {PAIR: "two ops run as one"} | CAUSES
-NEGLIGIBLE = 1e-9  # of the longer makespan, below which a difference is rounding
-SAID = 3  # terms that the closing sentence names
+NEGLIGIBLE = 1e-9  # share of the longer makespan below which a difference is due to rounding
+SAID = 3  # number of terms in the closing sentence
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two runs, and where the second one's time differs."""
+    """The difference of two runs."""
 
-    # the idle times of the first and the second run, with their timelines, in one unit
+    # the idle times of both runs, with their timelines, in one unit
     runs: tuple[Idle, Idle]
-    # per run, shape (devices, terms): the time of each device in each of ``TERMS``; rows sum to the
-    # makespan
+    # for each run, shape (devices, terms): the time of each device in each of ``TERMS``; rows sum
+    # to the makespan
     terms: tuple[Floats, Floats]
-    # shape (ops, 2), the ops that both runs have, by their index in each; in the first one's order
+    # shape (ops, 2), indices of the ops that both runs have, in the first one's order
     ops: NDArray[np.int64]
 
     @property
@@ -56,35 +55,31 @@ class Difference:
 
     @property
     def means(self) -> tuple[Floats, Floats]:
-        """Per run, shape (terms,): the terms averaged over its devices."""
+        """For each run, shape (terms,): the terms averaged over its devices."""
         return self.terms[0].mean(axis=0), self.terms[1].mean(axis=0)
 
     @property
     def by_cause(self) -> dict[str, float]:
-        """Second minus first, of each term that either run has; sums to the difference of the
-        makespans.
-        """
+        """Second minus first by term; the values sum to the difference of the makespans."""
         first, second = self.means
         shown = np.flatnonzero((first != 0) | (second != 0))
         return {TERMS[term]: float(second[term] - first[term]) for term in shown}
 
     @property
     def by_device(self) -> Floats | None:
-        """Shape (devices, terms): second minus first; None where the runs have other numbers of
-        devices.
-        """
+        """Shape (devices, terms): second minus first; None if numbers of devices differ."""
         first, second = self.terms
         return second - first if len(first) == len(second) else None
 
     @property
     def duration_change(self) -> Floats:
-        """Shape (ops,): by how much longer each of ``ops`` takes in the second run."""
+        """Shape (ops,): the change of each op's duration in the second run."""
         first, second = (self._duration(run) for run in (0, 1))
         return second - first
 
     @property
     def start_change(self) -> Floats:
-        """Shape (ops,): by how much later each of ``ops`` starts in the second run."""
+        """Shape (ops,): the change of each op's start in the second run."""
         first, second = (self.runs[run].timeline.start[self.ops[:, run]] for run in (0, 1))
         return second - first
 
@@ -94,10 +89,10 @@ class Difference:
 
 
 def difference(first: Idle, second: Idle) -> Difference:
-    """Compare two runs; times of the second are converted to the unit of the first.
+    """Return the difference of two runs, with times in the unit of the first.
 
     Raises:
-        InputError: their units do not convert, or one has several streams.
+        InputError: the units cannot be converted, or a run has several streams.
     """
     for run in (first, second):
         refuse_lanes(run.timeline.schedule, "a difference of two runs")
@@ -107,9 +102,7 @@ def difference(first: Idle, second: Idle) -> Difference:
 
 
 def convert_unit(idle: Idle, unit: str) -> Idle:
-    """Return the same run in another unit of time (InputError: one of the units has no length in
-    seconds).
-    """
+    """Return the same run in another unit of time (InputError: not units of time)."""
     timeline = idle.timeline
     if timeline.unit == unit:
         return idle
@@ -129,9 +122,7 @@ def convert_unit(idle: Idle, unit: str) -> Idle:
 
 
 def terms_of(idle: Idle) -> Floats:
-    """Return each device's time by kind of op, a pair's under its own name, and idle time by cause,
-    shape (devices, terms).
-    """
+    """Return each device's time in each of ``TERMS``, shape (devices, terms)."""
     timeline = idle.timeline
     schedule = timeline.schedule
     time = busy_time(timeline)
@@ -144,8 +135,9 @@ def terms_of(idle: Idle) -> Floats:
 
 
 def busy_time(timeline: Timeline) -> Floats:
-    """Shape (ops,): the time in which each op occupies its device; a pair's second op none, an
-    overlap counts once.
+    """Return the time for which each op occupies its device, shape (ops,).
+
+    An overlap counts once, and the second op of a pair 0.
     """
     time = np.maximum(timeline.end - np.maximum(timeline.start, previous_op_ends(timeline)), 0.0)
     time[timeline.schedule.second_of_pairs] = 0.0
@@ -155,8 +147,7 @@ def busy_time(timeline: Timeline) -> Floats:
 def match_ops(first: Schedule, second: Schedule) -> NDArray[np.int64]:
     """Return the indices of equal ops (kind, stage, microbatch) in both schedules, shape (ops, 2).
 
-    None where the model is cut into other numbers of stages: then a stage's number says nothing of
-    its work.
+    Empty if the numbers of stages differ, as stages with the same number then have different work.
     """
     stages = first.n_stages
     if stages != second.n_stages:
@@ -173,15 +164,13 @@ def match_ops(first: Schedule, second: Schedule) -> NDArray[np.int64]:
 
 
 def largest(change: Floats, count: int, least: float) -> list[int]:
-    """Indices of the largest changes in either direction, those above ``least``."""
+    """Return the indices of the ``count`` largest changes in either direction above ``least``."""
     order = np.argsort(-np.abs(change), kind="stable")[:count]
     return [int(op) for op in order if abs(change[op]) > least]
 
 
 def stage_changes(found: Difference) -> list[tuple[str, float, float]]:
-    """Return the mean time of each kind on each stage in both runs, where they differ; the largest
-    difference first.
-    """
+    """Return kinds of op by stage whose mean time differs, with both times, largest first."""
     schedule = found.runs[0].timeline.schedule
     op = found.ops[:, 0]
     group = schedule.kind[op].astype(np.int64) * schedule.n_stages + schedule.stage[op]
@@ -189,15 +178,15 @@ def stage_changes(found: Difference) -> list[tuple[str, float, float]]:
     rows = []
     for each in np.unique(group).tolist():
         kind, stage = divmod(each, schedule.n_stages)
-        own = group == each
-        first, second = (float(found._duration(run)[own].mean()) for run in (0, 1))
+        alike = group == each
+        first, second = (float(found._duration(run)[alike].mean()) for run in (0, 1))
         if abs(second - first) > least:
             rows.append((f"{COMPUTE[kind].name} of stage {stage}", first, second))
     return sorted(rows, key=lambda row: -abs(row[2] - row[1]))
 
 
 def closing(found: Difference, names: Sequence[str]) -> str:
-    """Return one sentence: the shorter run, and the main cause: the ops, or causes of idle time."""
+    """Return one sentence: the difference, and its main terms: ops, or causes of idle time."""
     first, second = found.makespans
     gap, unit = second - first, found.runs[0].timeline.unit
     least = NEGLIGIBLE * max(first, second)
@@ -222,9 +211,7 @@ def closing(found: Difference, names: Sequence[str]) -> str:
 
 
 def signed_part(change: float, found: Difference) -> str:
-    """Format a difference with its sign, to the digits that matter in the makespan; 0 if none
-    does.
-    """
+    """Return a difference as text with its sign, to the makespan's significant digits."""
     text = format_part(change, max(found.makespans))
     return f"+{text}" if change > 0 and text != "0" else text
 
@@ -232,9 +219,7 @@ def signed_part(change: float, found: Difference) -> str:
 def diff_object(
     found: Difference, names: Sequence[str], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the object of ``--json``, schema ``ppsim.diff/1``; differences are second minus
-    first.
-    """
+    """Return the object of ``--json``, schema ``ppsim.diff/1``; changes are second minus first."""
     schedule, ops = found.runs[0].timeline.schedule, found.ops
     first, second = found.makespans
     by_device = found.by_device

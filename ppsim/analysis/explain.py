@@ -1,6 +1,4 @@
-"""Explanation of an iteration's time: idle time by cause, the critical path, and the gain of each
-change.
-"""
+"""Explanation of an iteration's time: idle time by cause, critical path, and gains of changes."""
 
 from __future__ import annotations
 
@@ -36,17 +34,17 @@ SCHEMA = "ppsim.explain/1"
 class WhatIf:
     """One change, simulated."""
 
-    text: str  # of the change
+    text: str  # a description of the change
     metrics: Metrics  # of the run with the change
-    # its time per microbatch; of a repeating schedule in steady state
+    # time per microbatch; in steady state if the schedule goes round
     per_microbatch: float
     advice: str  # the change as an instruction
     timeline: Timeline  # of the run with the change
     name: str = ""  # the change, without its assumptions
-    held: float = float("nan")  # the most that a device holds, in the unit of a :class:`MemoryRoom`
-    fits: bool = True  # whether that is within the memory allowed
-    is_bound: bool = False  # whether it shows what is lost, and is nothing that a user can do
-    limits: str = ""  # up to which times it is faster, the end of a sentence
+    held: float = float("nan")  # the largest peak, in the unit of a :class:`MemoryRoom`
+    fits: bool = True  # whether the peak is within the memory allowed
+    is_bound: bool = False  # whether it shows a loss, rather than a change that a user can make
+    limits: str = ""  # the range of times in which it is faster, as the end of a sentence
 
     @property
     def rank(self) -> tuple[float, float, int, int, int, str]:
@@ -57,23 +55,21 @@ class WhatIf:
 
     @property
     def copies_of_weights(self) -> int:
-        """The number of copies of the model on all devices together: 2 for a bidirectional
-        schedule.
-        """
+        """The number of copies of the model on all devices; 2 for a bidirectional schedule."""
         return self.timeline.schedule.placement.n_replicas
 
     @property
     def time(self) -> float:
-        """Its makespan, or the period of rounds without end."""
+        """The makespan, or the period if the schedule goes round."""
         return self.metrics.round.period if self.metrics.round else self.metrics.makespan
 
     @property
     def bubble(self) -> float:
-        """The idle share of its makespan, or of a round without end."""
+        """The idle share of the makespan, or of a round if the schedule goes round."""
         return self.metrics.round.bubble if self.metrics.round else self.metrics.bubble_rate
 
     def ties_with(self, other: WhatIf) -> bool:
-        """Return whether a change has the same time and memory as another."""
+        """Return True if a change has the same time and memory as another."""
         return self.rank[:2] == other.rank[:2]
 
 
@@ -81,28 +77,26 @@ class WhatIf:
 class MemoryRoom:
     """The memory that a change may use on any device."""
 
-    held: float  # the peak of the run asked about
-    cap: float  # the most that is allowed
+    held: float  # the largest peak of the explained run
+    cap: float  # the memory cap
     unit: str  # ``B``, ``layer activations``, or ``activations`` of a 1/P share of the model
     is_given: bool = False  # whether the user gave the cap
 
     @property
     def is_over(self) -> bool:
-        """Whether the run itself exceeds the memory cap."""
+        """Whether the explained run exceeds the memory cap."""
         return not self.fits(self.held)
 
     def fits(self, held: float) -> bool:
-        """Return whether a run with this peak fits."""
+        """Return True if a run with this peak fits."""
         return held <= self.cap * (1 + 1e-9)
 
     def activations(self, chunks: int) -> int:
-        """Return a stated cap in activations of one stage, rounded down; 0 if it has another
-        unit.
-        """
+        """Return a user's cap in activations of one stage, rounded down; 0 in another unit."""
         return int(self.cap * chunks + 1e-9) if self.is_given and self.unit == "activations" else 0
 
     def number(self, held: float) -> str:
-        """Return an amount in words, a count without its unit."""
+        """Return an amount as text: bytes with their unit, a count without."""
         if self.unit != "B":
             return format_number(held)
         from ppsim.base.units import format_size
@@ -122,27 +116,24 @@ class Explanation:
     """All results of ``ppsim explain`` for one run."""
 
     timeline: Timeline  # of the compute ops
-    metrics: Metrics  # its numbers
-    idle: Idle  # its idle time by cause
+    metrics: Metrics
+    idle: Idle  # idle time by cause
     path: np.ndarray[Any, np.dtype[np.int64]]  # the ops of a critical path
-    # None for the detailed model, where an op's delay also moves messages in their channels, and
-    # where devices share a link to their host
+    # None for the detailed model, in which an op's delay also moves messages in their channels, and
+    # for devices that share a link to their host
     slack: Slack | None
-    gains: list[Gain]  # the gain of a hundredth less of each time, the largest first
-    # the timeline that changes are compared with: the run's own; of several replicas that of the
-    # slowest; where times were measured or stated, the schedule timed again with the costs that
-    # they show
+    gains: list[Gain]  # the gain when each time falls by 1 %, the largest first
+    # the timeline that changes are compared with: the same one; of several replicas the slowest
+    # one's; for measured or stated times a simulation with costs derived from them
     base: Timeline
-    is_stated: bool = False  # whether the times are not simulated
-    # the steady state, by which changes are compared; None where the run does not repeat
+    is_stated: bool = False  # whether the times are measured or stated, not simulated
+    # the steady state, by which changes are compared; None if the schedule does not go round
     round: Round | None = None
-    gains_of_round: bool = False  # whether gains are of its period, else of the makespan
+    gains_of_round: bool = False  # whether gains are of the period rather than of the makespan
 
     @property
     def per_microbatch(self) -> float:
-        """The time per microbatch of the run that changes are compared with, in steady state where
-        it repeats.
-        """
+        """The time per microbatch of ``base``, in steady state if the schedule goes round."""
         schedule = self.base.schedule
         if self.round:
             return self.round.period / schedule.whole_microbatches
@@ -150,7 +141,7 @@ class Explanation:
 
     @property
     def bubble(self) -> float:
-        """The idle share of the run that changes are compared with, or of its steady state."""
+        """The idle share of ``base``, or of its steady state."""
         return self.round.bubble if self.round else measure(self.base).bubble_rate
 
 
@@ -160,10 +151,10 @@ def explain(
     execution: Execution | None = None,
     time: Callable[[Costs], float] | None = None,
 ) -> Explanation:
-    """Explain one run from the timeline of its compute ops and their costs.
+    """Return the explanation of one run, from the timeline of its compute ops and their costs.
 
-    Where the timeline is of an execution with sends and receives as ops, ``time`` gives the
-    makespan of that model under other costs.
+    If the timeline was read off an execution, ``time`` returns that model's makespan under other
+    costs.
     """
     latencies = costs.latencies(timeline.schedule)
     return Explanation(
@@ -178,8 +169,9 @@ def explain(
 
 
 def explain_times(found: Observed) -> Explanation:
-    """Explain a run whose times were measured or stated; gains are for costs derived from its
-    times.
+    """Return the explanation of a run whose times were measured or stated.
+
+    Gains are for costs derived from its times.
     """
     timeline = found.timeline
     slack = slack_of(timeline, found.latencies)
@@ -188,7 +180,7 @@ def explain_times(found: Observed) -> Explanation:
         measure(timeline),
         explain_idle(timeline, found.arrival),
         critical_path(timeline),
-        # clocks may differ by less than a message takes
+        # clocks of devices may differ by less than a message takes
         replace(slack, slack=np.maximum(slack.slack, 0.0)),
         sensitivity(timeline.schedule, found.costs),
         simulate(timeline.schedule, found.costs),
@@ -199,9 +191,7 @@ def explain_times(found: Observed) -> Explanation:
 def timed_change(
     text: str, advice: str, timeline: Timeline, steady_state: Round | None = None
 ) -> WhatIf:
-    """Return a change with this timeline, and with its steady state where changes are compared by
-    that.
-    """
+    """Return a change with this timeline and, if changes are compared by it, steady state."""
     metrics, schedule = replace(measure(timeline), round=steady_state), timeline.schedule
     if steady_state:
         each = steady_state.period / schedule.whole_microbatches
@@ -215,10 +205,10 @@ def best_of(
     changes: Sequence[WhatIf],
     room: MemoryRoom | None = None,
 ) -> WhatIf | None:
-    """Return the change that fits in memory and takes the least time per microbatch.
+    """Return the change that fits in memory with the least time per microbatch.
 
-    A change that users can make goes before one that only shows a loss. None where nothing is
-    faster than the run; where the run itself holds too much, any change that fits counts.
+    Changes that users can make are preferred to those that only show a loss. None if no change is
+    faster than the run. If the run exceeds the cap, any change that fits is acceptable.
     """
     now = explanation.per_microbatch
     fit = [change for change in changes if change.fits]
@@ -266,10 +256,7 @@ def advise_more_memory(
     changes: Sequence[WhatIf],
     room: MemoryRoom | None,
 ) -> str:
-    """Return a sentence on the fastest change that exceeds the memory, if it is the fastest of all.
-
-    Empty where there is none.
-    """
+    """Return a sentence on the fastest change, if it exceeds the memory; else empty."""
     now = explanation.per_microbatch
     best = best_of(explanation, changes, room)
     least = min(now, best.per_microbatch if best else now) * (1 - 1e-3)
@@ -289,15 +276,16 @@ def explain_object(
     inputs: dict[str, Any],
     room: MemoryRoom | None = None,
 ) -> dict[str, Any]:
-    """Return the object of ``--json``, schema ``ppsim.explain/1``; times in the timeline's unit,
-    ``slack`` in queue order.
+    """Return the object of ``--json``, schema ``ppsim.explain/1``.
+
+    Times are in the timeline's unit, ``slack`` is in queue order.
     """
     timeline, schedule, slack = (
         explanation.timeline,
         explanation.timeline.schedule,
         explanation.slack,
     )
-    around = explanation.round
+    steady_state = explanation.round
     return {
         "schema": SCHEMA,
         "inputs": inputs,
@@ -307,7 +295,7 @@ def explain_object(
         "microbatches": schedule.whole_microbatches,
         "unit": timeline.unit,
         "makespan": timeline.makespan,
-        **(_round_object(around) if around else {}),
+        **(_round_object(steady_state) if steady_state else {}),
         "idle": float(explanation.idle.by_device.sum()),
         "idle_by_cause": explanation.idle.by_cause,
         "causes_by_device": {
@@ -334,7 +322,11 @@ def explain_object(
                 "makespan_per_mb": _makespan_per_mb(change),
                 "bubble_rate": change.metrics.bubble_rate,
             }
-            | ({"period": change.time, "period_per_mb": change.per_microbatch} if around else {})
+            | (
+                {"period": change.time, "period_per_mb": change.per_microbatch}
+                if steady_state
+                else {}
+            )
             | ({"held": change.held, "fits": change.fits} if room else {})
             for change in changes
         ],
@@ -345,14 +337,14 @@ def explain_object(
 
 
 def _makespan_per_mb(change: WhatIf) -> float:
-    """Return the makespan per microbatch, whatever changes are compared by."""
+    """Return the makespan per microbatch, also if changes are compared by their period."""
     if change.metrics.round is None:
         return change.per_microbatch
     return change.metrics.makespan / change.timeline.schedule.run_microbatches
 
 
 def _round_object(steady_state: Round) -> dict[str, Any]:
-    """Return the steady state of rounds, by the keys of ``ppsim run --json``."""
+    """Return the steady state with the keys of ``ppsim run --json``."""
     return {
         "period": steady_state.period,
         "period_bound": steady_state.bound,

@@ -1,9 +1,8 @@
-"""A schedule on integer time slots: every step takes one, a fused step two, and a device that must
-wait has empty ones.
+"""A schedule on integer time slots: a step takes one, a fused step two; other slots are empty.
 
-This is alignment by simulation: with a time of one slot for every step, an op starts as soon as its
-device is free and its input is there. Of a lowered schedule sends and receives are steps too; the
-two sides of a message share their slot.
+Steps are aligned by simulation with a time of one slot each: an op starts as soon as its device is
+free and its input has arrived. Sends and receives of a lowered schedule are steps too; the two
+sides of a message share their slot.
 """
 
 from __future__ import annotations
@@ -20,11 +19,13 @@ CONTINUED = "="
 
 
 def cells_of(timeline: Timeline) -> list[list[str]]:
-    """Return one row per device and one cell per slot: the step that starts there, ``=`` while it
-    continues, or empty.
+    """Return a row per device with a cell per slot: a step, ``=`` if it continues, or empty.
 
-    Steps of the timeline take one slot each, pairs two (ValueError: one does not end with a whole
-    slot; InputError: devices run several streams).
+    Steps of the timeline take one slot each, pairs two.
+
+    Raises:
+        ValueError: a step does not end with a whole slot.
+        InputError: devices run several streams.
     """
     schedule = timeline.schedule
     refuse_lanes(schedule, "a grid of slots")
@@ -48,9 +49,7 @@ def cells_of(timeline: Timeline) -> list[list[str]]:
 
 
 def text_of(rows: list[list[str]]) -> str:
-    """Return the grid for a terminal: a heading of slots, a row per device, ``.`` for an empty
-    slot.
-    """
+    """Return the grid as text: a heading of slots, then a row per device; ``.`` is empty."""
     shown = [[cell.replace("OVERLAP_F_B", "") or "." for cell in row] for row in rows]
     slots = len(shown[0])
     widths = [max(len(str(slot)), *(len(row[slot]) for row in shown)) for slot in range(slots)]
@@ -67,8 +66,9 @@ def text_of(rows: list[list[str]]) -> str:
 
 
 def csv_of(rows: list[list[str]]) -> str:
-    """Return the grid as torch's CSV with empty cells, which ppsim can read; the second cell of a
-    fused step is empty.
+    """Return the grid as torch's CSV with empty cells, which ppsim can read.
+
+    The second cell of a fused step is empty.
     """
     return "".join(
         ",".join("" if cell == CONTINUED else cell for cell in row) + "\n" for row in rows

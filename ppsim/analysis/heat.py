@@ -19,17 +19,18 @@ class HeatMap:
     columns: tuple[Column, ...]  # the metrics
     rows: tuple[tuple[str, int], ...]  # schedule and number of devices of each row
     microbatches: tuple[int, ...]  # M of each column of cells
-    # shape (metrics, rows, microbatches); not a number where the schedule does not take the shape
+    # shape (metrics, rows, microbatches); NaN if the schedule does not apply to the shape
     values: NDArray[np.float64]
-    # the same shape, whether nothing that fits the cap, on as many devices with as many
-    # microbatches, has less
+    # the same shape, whether the value is the least of rows with the same numbers of devices and
+    # microbatches that fit the cap
     best: NDArray[np.bool_]
     unit: str  # of times
 
 
 def heat_map(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> HeatMap:
-    """Arrange the rows of a sweep, each with ``name``, ``devices``, ``microbatches``, ``applies``
-    and the metrics.
+    """Return the rows of a sweep as heat maps.
+
+    Each row has ``name``, ``devices``, ``microbatches``, ``applies`` and the metrics.
     """
     applying = dict.fromkeys((row["name"], int(row["devices"])) for row in rows if row["applies"])
     places = sorted(applying, key=lambda place: place[1])
@@ -47,15 +48,13 @@ def heat_map(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> He
     devices = np.array([count for _, count in places])
     for count in np.unique(devices):
         here = devices == count
-        held = np.where(within[here], values[:, here], np.nan)
-        best[:, here] = held <= np.fmin.reduce(held, axis=1, keepdims=True)
+        fitting = np.where(within[here], values[:, here], np.nan)
+        best[:, here] = fitting <= np.fmin.reduce(fitting, axis=1, keepdims=True)
     unit = next(row["unit"] for row in rows if row["applies"])
     return HeatMap(tuple(columns), tuple(places), tuple(across), values, best, unit)
 
 
 def shades_of(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the darkness of each cell of one metric, 0 for the least to 1 for the most; NaN stays
-    NaN.
-    """
+    """Return the shade of each cell of one metric, from 0 (least) to 1 (most); NaN stays NaN."""
     low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
     return (values - low) / (high - low) if high > low else values * 0.0

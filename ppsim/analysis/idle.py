@@ -1,24 +1,26 @@
-"""Idle time by cause: every instant at which a device is idle has exactly one cause.
+"""Idle time by cause: at every instant at which a device is idle, there is exactly one cause.
 
-Between two ops of a device the cause is found by walking back in time along the inputs that the
-waiting op depends on. A pair waits for the later of its two inputs, for that of its first op in the
-queue where both arrive together. At each instant one of them is not done: it travels (``message``),
-it is being computed (``compute``), or it could run while its device runs something else
-(``order``). Where the input is there and the device does not start, it is the ``host``, or with
-sends and receives as ops the ``message`` or ``collective`` that occupies it. Of the time waiting
-for a computation, the part by which that op takes longer than the mean op of its kind is
-``imbalance``. Waits for ``compute`` and ``order`` up to a device's first forward of a training step
-are ``fill``, and those before its first backward of it ``turnaround``; after its last op a device
-has nothing left to do (``drain``).
+Before an op, the causes are found by walking back in time along the chain of inputs that the op
+depends on. A pair waits for the later of its two inputs (the first op's, if both arrive together).
+At each instant one input of the chain is not done, which is the cause:
 
-Where devices copy or reduce in parallel with compute, a device is idle while it computes nothing,
-and the walk goes through these ops too: one that runs is ``copy`` or ``collective``; so is one that
-waits for its stream. An op on all devices whose input is there on one of them waits for the others
-(``barrier``).
+- it is in transit (``message``);
+- it is being computed (``compute``). If that op takes longer than the mean op of its kind, the
+  excess is ``imbalance``;
+- it could run, but its device runs something else (``order``);
+- it has arrived, but the device does not start (``host``). In the detailed model a send, receive or
+  collective may occupy the device (``message``, ``collective``).
 
-Where a schedule goes round, a result on its way from the last stage back to the first is
-``feedback``. Where steps end with an optimizer step, waiting for other devices before or after it
-is ``optimizer``.
+``compute`` and ``order`` up to a device's first forward of a training step are ``fill``, and those
+before its first backward of the step ``turnaround``. After its last op a device is done
+(``drain``).
+
+If devices copy or reduce in parallel with compute, a device is idle while it does not compute, and
+the chain includes these ops: one that runs, or waits for its stream, is ``copy`` or ``collective``.
+An op of all devices that could start on one of them waits for the others (``barrier``).
+
+If a schedule goes round, a result in transit from the last stage back to the first is ``feedback``.
+If steps end with an optimizer step, waiting for other devices before or after it is ``optimizer``.
 """
 
 from __future__ import annotations
@@ -73,12 +75,12 @@ NAMES = tuple(CAUSES)
     OPTIMIZER,
 ) = range(len(NAMES))
 _TOGETHER = mask(kind for kind in TIMED if kind.info.on_all_devices)
-# By stream: why an op is waited for that has its inputs, and one that runs.
+# By stream: the cause of waiting for an op that has its inputs, and for one that runs.
 LATE = np.array([ORDER, COPY, COPY, COLLECTIVE])
 RUNS = np.array([COMPUTE, COPY, COPY, COLLECTIVE])
-# From this many ops on, loading the compiled kernel costs less than CPython takes.
+# Ops from which on loading the compiled kernel is faster than CPython.
 COMPILE_ABOVE = 100_000
-# Shares of the makespan below this are rounding.
+# Share of the makespan below which a time is due to rounding.
 NEGLIGIBLE = 1e-9
 
 
@@ -86,11 +88,11 @@ NEGLIGIBLE = 1e-9
 class Idle:
     """Idle time in segments, in order of device and time."""
 
-    timeline: Timeline  # the explained run
+    timeline: Timeline
     op: NDArray[np.int64]  # shape (segments,), the op that waits, -1 after a device's last
     device: NDArray[np.int64]  # shape (segments,), the device that is idle
     cause: NDArray[np.int64]  # shape (segments,), index into ``NAMES``
-    # shape (segments,), the op that runs, travels or could run; -1 after a device's last op
+    # shape (segments,), the op that runs, is in transit or could run; -1 after a device's last op
     blamed: NDArray[np.int64]
     start: NDArray[np.float64]  # shape (segments,), in the timeline's unit
     end: NDArray[np.float64]  # shape (segments,)
@@ -105,13 +107,13 @@ class Idle:
 
     @property
     def by_cause(self) -> dict[str, float]:
-        """Idle time of all devices by cause, the causes that occur."""
+        """Idle time of all devices by cause, without causes that do not occur."""
         total = self.by_device.sum(axis=0)
         return {name: float(total[cause]) for cause, name in enumerate(NAMES) if total[cause] > 0}
 
 
 class _Segments(NamedTuple):
-    """Columns of equal length, as the kernel fills them in; see :class:`Idle`."""
+    """Columns of equal length that the kernel fills; see :class:`Idle`."""
 
     op: NDArray[np.int64]
     cause: NDArray[np.int64]
@@ -121,7 +123,7 @@ class _Segments(NamedTuple):
 
     @classmethod
     def empty(cls, size: int) -> _Segments:
-        """Make columns for ``size`` segments."""
+        """Return columns for ``size`` segments."""
         op, cause, blamed = np.empty((3, size), np.int64)
         return cls(op, cause, blamed, np.empty(size), np.empty(size))
 
@@ -135,8 +137,9 @@ class _Segments(NamedTuple):
 
 
 def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
-    """Return all idle time of a compute timeline by cause; ``arrival`` is from :func:`arrivals`,
-    shape (ops,).
+    """Return all idle time of a compute timeline by cause.
+
+    ``arrival``, shape (ops,), is from :func:`arrivals`.
     """
     schedule = timeline.schedule
     waits = _split_imbalance(timeline, _attribute(timeline, arrival))
@@ -145,10 +148,10 @@ def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
         schedule.kind[waits.blamed] == Kind.OPT
     )
     waits.cause[at_step] = OPTIMIZER
-    behind_compute = np.isin(waits.cause, (COMPUTE, ORDER))
-    waits.cause[behind_compute & np.isin(waits.op, first_backwards(schedule))] = TURNAROUND
+    for_compute = np.isin(waits.cause, (COMPUTE, ORDER))
+    waits.cause[for_compute & np.isin(waits.op, first_backwards(schedule))] = TURNAROUND
     waits.cause[
-        behind_compute & (waits.op <= _first_of(schedule, FORWARDS)[_steps_of(schedule)[waits.op]])
+        for_compute & (waits.op <= _first_of(schedule, FORWARDS)[_steps_of(schedule)[waits.op]])
     ] = FILL
     last = _last_ends(timeline)
     idle = np.flatnonzero(last < timeline.makespan)
@@ -175,9 +178,7 @@ def explain_run(
 
 
 def explain_known(timeline: Timeline, execution: Execution | None) -> Idle | None:
-    """Return all idle time by cause, as :func:`explain_run`; None if arrival times of inputs are
-    unknown.
-    """
+    """Return all idle time by cause; None if arrival times of inputs are unknown."""
     if execution is None and timeline.comm is None:
         return None
     known = 0.0 if timeline.comm is None else timeline.comm
@@ -187,8 +188,9 @@ def explain_known(timeline: Timeline, execution: Execution | None) -> Idle | Non
 
 
 def arrivals(timeline: Timeline, latencies: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shape (ops,): when each op's input was on its device, where messages only have a latency; 0
-    without an input.
+    """Return the arrival time of each op's input, shape (ops,), 0 without an input.
+
+    Messages have a latency only.
     """
     sender = find_senders(timeline.schedule)
     need = np.where(sender == NONE, timeline.schedule.dependency, sender)
@@ -196,24 +198,22 @@ def arrivals(timeline: Timeline, latencies: NDArray[np.float64]) -> NDArray[np.f
 
 
 def arrivals_of(execution: Execution) -> NDArray[np.float64]:
-    """Shape (compute ops,): when each op's input was on its device in an execution with sends and
-    receives.
-    """
+    """Return the arrival time of each compute op's input in an execution, shape (compute ops,)."""
     timeline = execution.compute
     schedule, messages = timeline.schedule, execution.messages
     place = np.cumsum(execution.lowered.schedule.computes) - 1
-    carried = np.zeros(len(schedule))
-    carried[place[messages.producer]] = messages.arrive
+    message_end = np.zeros(len(schedule))
+    message_end[place[messages.producer]] = messages.arrive
     dependency = schedule.dependency
-    arrival = np.where(schedule.crosses, carried[dependency], timeline.end[dependency])
+    arrival = np.where(schedule.crosses, message_end[dependency], timeline.end[dependency])
     return np.where(dependency == NONE, 0.0, arrival)
 
 
 def explain_execution(execution: Execution) -> Idle:
     """Return all idle time of an execution's compute ops by cause.
 
-    A device that has its input, and is in a send, a receive or a wait, is idle for a message; one
-    whose parameters are being gathered, for a collective.
+    If a device has its input but is in a send, a receive or a wait, the cause is ``message``; if
+    its parameters are being gathered, it is ``collective``.
     """
     idle = explain_idle(execution.compute, arrivals_of(execution))
     kind = execution.lowered.schedule.kind
@@ -223,8 +223,9 @@ def explain_execution(execution: Execution) -> Idle:
 
 
 def _split_host(idle: Idle, execution: Execution, occupying: NDArray[np.bool_], cause: int) -> Idle:
-    """Give the parts of ``host`` segments in which one of these lowered ops runs on the device to
-    another cause.
+    """Return idle time in which ``host`` segments become ``cause`` while an occupying op runs.
+
+    ``occupying`` selects lowered ops.
     """
     timeline, device = execution.timeline, execution.lowered.schedule.device
     ops = np.flatnonzero(occupying & (timeline.end > timeline.start))
@@ -234,9 +235,9 @@ def _split_host(idle: Idle, execution: Execution, occupying: NDArray[np.bool_], 
     host = idle.cause == HOST
     for segment in np.flatnonzero(host).tolist():
         at, stop = float(idle.start[segment]), float(idle.end[segment])
-        mine = spans[idle.device[segment]]
-        first = int(np.searchsorted(timeline.end[mine], at, side="right"))
-        for op in mine[first:].tolist():
+        here = spans[idle.device[segment]]
+        first = int(np.searchsorted(timeline.end[here], at, side="right"))
+        for op in here[first:].tolist():
             left, right = max(at, float(timeline.start[op])), min(stop, float(timeline.end[op]))
             if left >= stop:
                 break
@@ -263,7 +264,7 @@ def _split_host(idle: Idle, execution: Execution, occupying: NDArray[np.bool_], 
 
 
 def first_backwards(schedule: Schedule) -> NDArray[np.int64]:
-    """Return each device's first backward, or pair with one, in each training step."""
+    """Return each device's first backward, or its pair's first op, in each training step."""
     op = _first_of(schedule, (Kind.B, Kind.I))
     op = op[op != NONE]
     return np.where((schedule.pair[op] != NONE) & (schedule.pair[op] < op), op - 1, op)
@@ -279,8 +280,9 @@ def _first_of(schedule: Schedule, kinds: Sequence[Kind]) -> NDArray[np.int64]:
 
 
 def _steps_of(schedule: Schedule) -> NDArray[np.int64]:
-    """Number the training step and device of each op, shape (ops,); all rounds that never drain are
-    one step.
+    """Return a number of the training step and device of each op, shape (ops,).
+
+    All rounds of a schedule that never drains are one step.
     """
     device = schedule.device.astype(np.int64)
     if schedule.n_rounds == 1 or schedule.only_forwards or not schedule.flushes:
@@ -327,11 +329,10 @@ def _attribute(timeline: Timeline, arrival: NDArray[np.float64]) -> _Segments:
 def _last_inputs(
     timeline: Timeline, arrival: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return for ops with several inputs the last one, -1 for none, its arrival, and the cause of
-    waiting after it.
+    """Return each op's last input, -1 for none, its arrival, and the op to blame after it.
 
-    For ops on other streams, and those on all devices, the one before on their stream is an input.
-    What runs on all devices and starts later waits for the last input on any.
+    For ops on other streams and ops of all devices, the op before on the stream is an input too. An
+    op of all devices waits for the last input on any of them.
     """
     schedule, waits, group = (
         timeline.schedule,
@@ -344,11 +345,11 @@ def _last_inputs(
         (group[waits.op] != group[waits.need]) & ~(waits.on_lane & alone[waits.op])
     )
     op, source = waits.op[kept], waits.need[kept]
-    came = np.where(waits.message[kept], arrival[op], timeline.end[source])
+    arrived = np.where(waits.message[kept], arrival[op], timeline.end[source])
     need, last = np.full(len(schedule), NONE), np.zeros(len(schedule))
-    order = np.lexsort((-kept, came, op))
-    # of equal targets the last is kept
-    need[op[order]], last[op[order]] = source[order], came[order]
+    order = np.lexsort((-kept, arrived, op))
+    # of several assignments to an op the last remains
+    need[op[order]], last[op[order]] = source[order], arrived[order]
     latest = np.lexsort((-np.arange(len(schedule)), last, group))
     blame = np.arange(len(schedule))
     blame[group[latest]] = np.where(need[latest] == NONE, latest, need[latest])
@@ -356,8 +357,9 @@ def _last_inputs(
 
 
 def _split_imbalance(timeline: Timeline, waits: _Segments) -> _Segments:
-    """Take from every wait for a computation the share by which that op is longer than the mean of
-    its kind.
+    """Return segments in which waiting for an op longer than its kind's mean is split.
+
+    The share of the excess becomes ``imbalance``.
     """
     schedule, duration = timeline.schedule, timeline.end - timeline.start
     group = schedule.kind + len(Kind) * (schedule.pair != NONE)
@@ -376,7 +378,7 @@ def _split_imbalance(timeline: Timeline, waits: _Segments) -> _Segments:
 
 
 def _last_ends(timeline: Timeline) -> NDArray[np.float64]:
-    """Shape (devices,): end of each device's last op, 0 for a device without one."""
+    """Return the end of each device's last compute op, 0 without one, shape (devices,)."""
     schedule, last = timeline.schedule, np.zeros(timeline.schedule.n_devices)
     computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
     np.maximum.at(last, schedule.device[computes], timeline.end[computes])

@@ -1,6 +1,4 @@
-"""Iteration times on uneven hardware: noise per op, slow devices, slow links, and how often a
-ranking holds.
-"""
+"""Iteration times under noise, slow devices and slow links, and how often rankings hold."""
 
 from __future__ import annotations
 
@@ -34,14 +32,12 @@ class Noise:
     """Random deviations of hardware from its costs; every sample has new draws."""
 
     # standard deviation over mean of the time of each op, copy, collective and message, lognormal
-    # with the mean kept; an op on all devices has a draw for each, and takes as long as the slowest
+    # with unchanged mean; an op of all devices has a draw for each, and takes the longest
     cv: float = 0.05
-    # how many devices, picked at random, compute ``slowdown`` times slower; they copy as fast
-    slow_devices: int = 0
-    slowdown: float = 1.5  # that factor
-    # how many links between two devices, picked at random, take ``link_slowdown`` times longer
-    slow_links: int = 0
-    link_slowdown: float = 4.0  # that factor
+    slow_devices: int = 0  # number of random devices whose compute is slow; their copies are not
+    slowdown: float = 1.5  # factor on the time of their ops
+    slow_links: int = 0  # number of random slow links between two devices
+    link_slowdown: float = 4.0  # factor on the time of their messages
 
 
 @dataclass(frozen=True)
@@ -66,23 +62,23 @@ class Sampler:
     schedule: Schedule
     order: Order  # in which its ops are timed
     duration: Floats  # shape (ops, 1), without noise
-    # how these follow from the factors of microbatches, which each sample draws
+    # durations as functions of the factors of microbatches, if each sample draws these
     lengths: LinearTimes | None
-    latency: Floats  # likewise, of each op's input
-    host_link: int  # devices that share a link to their host; 0 where each has its own
-    # shape (ops,), the device that slows an op; their number for none
+    latency: Floats  # shape (ops, 1), of each op's input, without noise
+    host_link: int  # number of devices that share a link to their host; 0 for separate links
+    # shape (ops,), the device whose slowdown applies to the op; the number of devices for none
     slowed_by: NDArray[np.integer[Any]]
-    # the ops that run on all devices, grouped by the op that they are parts of
+    # the ops that all devices run together, grouped
     shared_ops: NDArray[np.int64]
-    # where in ``together`` each of these begins; the op there stands for all
+    # start of each group in ``shared_ops``; the op there stands for the group
     first: NDArray[np.int64]
     remote_inputs: NDArray[np.int64]  # the ops whose input comes from another device
-    link: NDArray[np.int64]  # the link of each of them
-    sigma: float  # of the noise's logarithm; 0 for none
+    link: NDArray[np.int64]  # the link of each remote input
+    sigma: float  # standard deviation of the noise's logarithm; 0 for no noise
     seed: tuple[int, int]  # of the random numbers, together with a chunk's first sample
 
     def draw(self, chunk: Chunk) -> Floats:
-        """Draw a chunk's samples; returns their makespans."""
+        """Return the makespans of a chunk of samples."""
         count, sigma = chunk.stop - chunk.first, self.sigma
         rng = np.random.default_rng((*self.seed, chunk.first))
 
@@ -117,16 +113,16 @@ class Sampler:
 class Chunk(NamedTuple):
     """Some samples of one schedule."""
 
-    turn: int  # which schedule
+    turn: int  # index of the schedule
     first: int  # its first sample
-    stop: int  # the one after its last
+    stop: int  # the sample after its last
     slow: Floats | None  # shape (devices, samples), factors of computing, or None
     slow_link: Floats | None  # shape (links, samples), factors of messages, or None
     factors: Floats | None = None  # shape (microbatches, samples), factors of microbatches, or None
 
 
 def draw_chunk(samplers: Sequence[Sampler], chunk: Chunk) -> Floats:
-    """Draw a chunk's samples by its schedule's sampler."""
+    """Return the makespans of a chunk of samples, from its schedule's sampler."""
     return samplers[chunk.turn].draw(chunk)
 
 
@@ -137,19 +133,20 @@ Run = Callable[[Draw, Mapping[str, Chunk]], Mapping[str, Floats]]
 def jitter(
     # schedules with their costs by name, all on the same devices
     runs: Mapping[str, tuple[Schedule, Costs]],
-    noise: Noise,  # how hardware departs from its costs
-    samples: int,  # iterations to draw
-    # of the random numbers; the same seed gives the same numbers, whatever the number of cores
+    noise: Noise,
+    samples: int,  # number of iterations to draw
+    # of the random numbers; the result does not depend on the number of cores
     seed: int = 0,
-    # called with the share done and the name of the schedule in work, unless ``run`` does
+    # called with the share done and the current schedule's name, unless ``run`` does it
     progress: Callable[[float, str], None] = lambda done, what: None,
-    # gives the makespans of every chunk by a function of it; None for threads of this process
+    # maps a function over all chunks; None for threads of this process
     run: Run | None = None,
-    # shape (microbatches, samples), of the lengths that each sample draws, or None
+    # shape (microbatches, samples), factors of microbatches in each sample, or None
     factors: Floats | None = None,
 ) -> list[Sampled]:
-    """Time every schedule under the same draws of slow devices and links, and separate noise per
-    op.
+    """Return the makespans of schedules under noise.
+
+    All schedules have the same slow devices and links, but separate noise of ops.
 
     Raises:
         InputError: noise that is negative, a slowdown below 1, more slow devices or links than
@@ -163,7 +160,7 @@ def jitter(
     _check(noise, samples, devices, len(links))
     if noise.slow_links and not any(np.any(costs.comm) for _, costs in runs.values()):
         raise InputError(
-            "slow links change nothing while messages take no time",
+            "slow links have no effect while messages take no time",
             "--comm, or a profile with links",
         )
     rng = np.random.default_rng(seed)
@@ -202,7 +199,7 @@ def jitter(
 def _draw_in_threads(
     draw: Draw, chunks: Mapping[str, Chunk], report: Callable[[float, str], None]
 ) -> dict[str, Floats]:
-    """Draw the samples of all chunks in threads, which share this process's memory."""
+    """Return the makespans of all chunks, drawn in threads."""
     result = {}
     with map_in_threads(draw, chunks.values()) as results:
         for name, makespans in zip(chunks, results, strict=True):
@@ -212,8 +209,9 @@ def _draw_in_threads(
 
 
 def count_wins(sampled: Sequence[Sampled]) -> Floats:
-    """Count wins, shape (schedules,): the share of samples in which each is the fastest; a tie is
-    shared.
+    """Return the share of samples in which each schedule is the fastest, shape (schedules,).
+
+    Schedules that tie share the sample.
     """
     times = np.stack([s.makespans for s in sampled])
     best = times == times.min(axis=0)
@@ -222,7 +220,7 @@ def count_wins(sampled: Sequence[Sampled]) -> Floats:
 
 
 def rate_ranking(sampled: Sequence[Sampled]) -> float:
-    """Find the share of samples that keep the order of the makespans without noise."""
+    """Return the share of samples with the same ranking as without noise."""
     kept = np.ones(len(sampled[0].makespans), np.bool_)
     for faster, slower in permutations(sampled, 2):
         if faster.without_noise < slower.without_noise:
@@ -301,8 +299,9 @@ def _sampler(
 def _factors(
     rng: np.random.Generator, samples: int, things: int, count: int, factor: float
 ) -> Floats | None:
-    """Shape (things, samples): ``factor`` for ``count`` things of each sample and 1 for the rest;
-    None without any.
+    """Return ``factor`` for ``count`` random things in each sample, else 1; (things, samples).
+
+    None if ``count`` is 0.
     """
     if count == 0:
         return None
@@ -318,7 +317,7 @@ def _ends(schedule: Schedule) -> tuple[list[int], list[int]]:
     return ends[0].tolist(), ends[1].tolist()
 
 
-# Larger noise would overflow when times are added up.
+# Largest noise, so that sums of times do not overflow.
 MOST = {"cv": 100.0, "slowdown": 1e6, "link_slowdown": 1e6}
 
 

@@ -11,27 +11,28 @@ from numpy.typing import NDArray
 from ppsim.core.curve import Curve
 from ppsim.core.execution import Execution
 
-MOST_LINKS, MOST_SHARED = 16, 12  # rows, beyond which the least used are summed in one
+MOST_LINKS, MOST_SHARED = 16, 12  # rows; the least used ones beyond are averaged in one row
 LINK, OUT, IN = "link", "out", "in"
 
 
 @dataclass(frozen=True)
 class Users:
-    """The messages that use each link, or each direction of each shared bandwidth; one entry per
-    message and use.
+    """The messages on each link, or in each direction of each shared bandwidth.
+
+    There is one entry per message and resource.
     """
 
     name: str  # the resource: ``link``, ``card``, ``node`` or ``device``
-    # shape (uses, 2): a link's two devices; a group and 1 for its messages inwards
+    # shape (resources, 2): a link's two devices; or a group, and 1 for messages inwards, else 0
     ends: NDArray[np.int64]
     row: NDArray[np.int64]  # shape (entries,), index into ``ends``
     message: NDArray[np.int64]  # shape (entries,), index into the execution's messages
-    # shape (entries,), of the bandwidth that the message uses while it is on its way, on average
+    # shape (entries,), mean share of the bandwidth that the message uses while it is in transit
     share: NDArray[np.float64]
 
 
 class Row(NamedTuple):
-    """A row of :class:`LinkUse`, its steps as ``time`` and ``value``."""
+    """A row of :class:`LinkUse`, with its curve as ``time`` and ``value``."""
 
     name: str
     devices: tuple[int, ...]
@@ -45,23 +46,21 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class LinkUse:
-    """Use of links and shared network cards: one row each for the busiest, one row for all
-    others.
-    """
+    """Use of links and shared network cards: a row each for the busiest, a row for all others."""
 
     # shape (rows,), the resource of a row: ``link``, ``card``, ``node`` or ``device``
     name: tuple[str, ...]
-    # of each row: the source and the target of a link, the devices that share a card; empty for the
+    # of each row: source and target of a link, or the devices that share a card; empty for a row of
     # others
     devices: tuple[tuple[int, ...], ...]
     direction: tuple[str, ...]  # of each row: ``out`` or ``in`` of a card, empty for a link
-    count: NDArray[np.int64]  # shape (rows,), how many links or cards a row is the mean of
-    curve: Curve  # a row of steps for each row: its use from 0 to 1
-    mean: NDArray[np.float64]  # shape (rows,), use over the whole iteration, exactly
-    # shape (rows,), the most messages on their way at once on one link or card
+    count: NDArray[np.int64]  # shape (rows,), number of links or cards that a row averages
+    curve: Curve  # use of each row over time, from 0 to 1
+    mean: NDArray[np.float64]  # shape (rows,), mean use over the iteration
+    # shape (rows,), the most messages in transit at once on one link or card
     most_messages: NDArray[np.int64]
-    # whether links' use is the share of their bandwidth; otherwise of the time, as they have no
-    # limit
+    # whether the use of a link is a share of its bandwidth; otherwise it is a share of the time, as
+    # bandwidth has no limit
     of_bandwidth: bool
 
     def __len__(self) -> int:
@@ -71,11 +70,11 @@ class LinkUse:
 def link_use(
     execution: Execution, most_links: int = MOST_LINKS, most_shared: int = MOST_SHARED
 ) -> LinkUse:
-    """Measure the use of every link and of every shared network card of an execution.
+    """Return the use of every link and every shared network card of an execution.
 
-    A message uses its bytes over its time on the way, evenly; where links have no bandwidth, a link
-    is in use while a message is on its way. The most used come first, of equals the first device;
-    shared cards after links.
+    A message uses a constant bandwidth: its bytes over its time in transit. If links have no
+    bandwidth, a link is in use while a message is in transit. Rows are sorted by use, then by
+    device; links come before shared cards.
     """
     of_bandwidth, users = _find_users(execution)
     rows = []
@@ -99,8 +98,9 @@ def link_use(
 
 
 def mean_in_columns(curve: Curve, span: float, columns: int) -> NDArray[np.float64]:
-    """Average each row of a curve over each of ``columns`` equal parts of the time up to ``span``:
-    (rows, columns).
+    """Return the means of a curve's rows in ``columns`` equal parts of the time to ``span``.
+
+    Shape (rows, columns).
     """
     edges = np.linspace(0, span, columns + 1)
     mean = np.zeros((len(curve.offsets) - 1, columns))
@@ -114,8 +114,9 @@ def mean_in_columns(curve: Curve, span: float, columns: int) -> NDArray[np.float
 
 
 def _find_users(execution: Execution) -> tuple[bool, list[Users]]:
-    """Return the uses of links and shared cards, as bandwidth if all messages have sizes and
-    limits.
+    """Return whether shares are of bandwidth, and the messages on links and shared cards.
+
+    Shares are of bandwidth if all messages have a size and all links a limit.
     """
     messages = execution.messages
     length = messages.arrive - messages.leave
@@ -131,23 +132,23 @@ def _find_users(execution: Execution) -> tuple[bool, list[Users]]:
     ends, row = np.unique(pairs, axis=0, return_inverse=True)
     users = [Users(LINK, ends, row.ravel(), moving, share)]
     for shared in execution.shared:
-        own = shared.used[moving]
+        used = shared.used[moving]
         sides = [(shared.group[messages.source], 0), (shared.group[messages.target], 1)]
         both = np.concatenate(
-            [np.stack([g[moving[own]], np.full(own.sum(), side)], axis=1) for g, side in sides]
+            [np.stack([g[moving[used]], np.full(used.sum(), side)], axis=1) for g, side in sides]
         )
         ends, row = np.unique(both, axis=0, return_inverse=True)
-        share = np.tile(bytes_per_time[own] / shared.capacity, 2)
-        users.append(Users(shared.name, ends, row.ravel(), np.tile(moving[own], 2), share))
+        share = np.tile(bytes_per_time[used] / shared.capacity, 2)
+        users.append(Users(shared.name, ends, row.ravel(), np.tile(moving[used], 2), share))
     return of_bandwidth, users
 
 
 def _rows_of(execution: Execution, users: Users, most: int) -> list[Row]:
-    """Make a row of each of the ``most`` busiest, in order, and one of the mean of all others."""
+    """Return a row for each of the ``most`` busiest resources, and one for the mean of others."""
     uses, messages = len(users.ends), execution.messages
     left, right = messages.leave[users.message], messages.arrive[users.message]
-    row, time, held, at_once = _steps(users.row, left, right, users.share)
-    value = np.clip(held, 0.0, 1.0)
+    row, time, total, at_once = _steps(users.row, left, right, users.share)
+    value = np.clip(total, 0.0, 1.0)
     carried = np.bincount(users.row, users.share * (right - left), uses)
     if (users.share == 1).all():  # in use or not: two messages at once count once
         until = np.append(time[1:], 0.0)
@@ -161,7 +162,7 @@ def _rows_of(execution: Execution, users: Users, most: int) -> list[Row]:
     groups = {shared.name: shared.group for shared in execution.shared}
     made = []
     for use in order.tolist():
-        own, (first, second) = row == use, users.ends[use].tolist()
+        here, (first, second) = row == use, users.ends[use].tolist()
         devices = (
             [first, second]
             if users.name == LINK
@@ -174,15 +175,15 @@ def _rows_of(execution: Execution, users: Users, most: int) -> list[Row]:
                 tuple(devices),
                 direction,
                 1,
-                time[own],
-                value[own],
+                time[here],
+                value[here],
                 float(mean[use]),
                 int(peak[use]),
             )
         )
     if not kept.all():
         rest = np.flatnonzero(~kept[row])
-        change = np.diff(value[rest], prepend=0.0)  # every row ends at 0
+        change = np.diff(value[rest], prepend=0.0)  # as every row ends at 0
         order = np.argsort(time[rest], kind="stable")
         summed = np.clip(np.cumsum(change[order]) / (~kept).sum(), 0.0, 1.0)
         final = float(mean[~kept].mean()), int(peak[~kept].max())
@@ -196,9 +197,7 @@ def _steps(
     right: NDArray[np.float64],
     share: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Sum the shares under way, and count them, after every time at which one begins or ends;
-    row-major.
-    """
+    """Return row, time, sum of shares and number of messages, after each start or end of one."""
     row, time = np.tile(row, 2), np.concatenate([left, right])
     order = np.lexsort((time, row))
     row, time = row[order], time[order]
@@ -206,6 +205,6 @@ def _steps(
     count = np.repeat([1, -1], len(left))[order]
     last = np.append((np.diff(row) > 0) | (np.diff(time) > 0), np.ones(min(1, len(time)), np.bool_))
     at_once = np.cumsum(count)[last]
-    # rounding leaves no use without a message
-    held = np.where(at_once > 0, np.cumsum(change)[last], 0.0)
-    return row[last], time[last], held, at_once
+    # exactly 0 without a message, despite rounding
+    total = np.where(at_once > 0, np.cumsum(change)[last], 0.0)
+    return row[last], time[last], total, at_once

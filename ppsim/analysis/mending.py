@@ -1,4 +1,4 @@
-"""Remedies for a slow job: each change simulated, with all else as measured."""
+"""Remedies for a slow job: each is simulated, with everything else as measured."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Mending:
-    """One change."""
+    """A remedy."""
 
-    text: str  # in words
-    step: float  # the mean step with it
-    # of a step, for each replica the microbatches that it runs and the replicas they came from, in
-    # order
+    text: str  # a description
+    step: float  # the mean step with this remedy
+    # for a step, the microbatches of each replica in order, as (original replica, microbatch)
     order: list[list[tuple[int, int]]] = field(default_factory=list)
 
 
@@ -35,7 +34,7 @@ def mend(found: Slowdown) -> list[Mending]:
 
 
 def advise_job(changes: list[Mending], found: Slowdown) -> str:
-    """Return one sentence: the remedy to apply first."""
+    """Return one sentence: the remedy to apply first, and its saving."""
     step = float(found.steps.mean())
     best = changes[0] if changes else None
     if best is None or not best.step < step * (1 - 1e-3):
@@ -46,10 +45,9 @@ def advise_job(changes: list[Mending], found: Slowdown) -> str:
 
 
 def slowest_link(found: Slowdown) -> tuple[int, int, int, float] | None:
-    """Return the link with the slowest transfers: replica, source, target, and its median over that
-    of all links.
+    """Return the slowest link: replica, source, target, and its median over that of all links.
 
-    None where all are alike.
+    None if all links are equally fast.
     """
     schedule = found.job.schedule
     ops = np.flatnonzero(schedule.crosses)
@@ -63,9 +61,9 @@ def slowest_link(found: Slowdown) -> tuple[int, int, int, float] | None:
     if not lost.max() > 0:
         return None
     replica, worst = np.unravel_index(int(lost.argmax()), lost.shape)
-    own = found.measured.transfer[:, replica][:, ops[link == worst]]
+    transfers = found.measured.transfer[:, replica][:, ops[link == worst]]
     typical = float(np.median(found.ideal.transfer[0, 0, ops[link == worst]]))
-    ratio = float(np.median(own)) / typical if typical else 1.0
+    ratio = float(np.median(transfers)) / typical if typical else 1.0
     return int(replica), int(worst) // P, int(worst) % P, ratio
 
 
@@ -105,8 +103,9 @@ def _links(found: Slowdown) -> Iterator[Mending]:
 
 
 def _stages(found: Slowdown) -> Iterator[Mending]:
-    """Yield the remedy that all stages take the same mean time per kind; microbatches and devices
-    still vary.
+    """Yield the remedy that all stages take the same mean time for each kind of op.
+
+    Microbatches and devices still vary.
     """
     schedule, ops = found.job.schedule, found.measured.ops
     if schedule.n_stages == 1:
@@ -115,13 +114,12 @@ def _stages(found: Slowdown) -> Iterator[Mending]:
     label = schedule.work
     factor = np.ones(len(schedule))
     for kind in np.unique(label).tolist():
-        own = label == kind
-        stages = np.bincount(schedule.stage[own], minlength=schedule.n_stages)
-        mean = np.bincount(schedule.stage[own], each[own], schedule.n_stages) / np.maximum(
-            stages, 1
-        )
-        of_op = mean[schedule.stage[own]]
-        factor[own] = np.where(of_op > 0, each[own].mean() / np.where(of_op > 0, of_op, 1.0), 1.0)
+        alike = label == kind
+        time, stage = each[alike], schedule.stage[alike]
+        count = np.bincount(stage, minlength=schedule.n_stages)
+        mean = np.bincount(stage, time, schedule.n_stages) / np.maximum(count, 1)
+        of_op = mean[stage]
+        factor[alike] = np.where(of_op > 0, time.mean() / np.where(of_op > 0, of_op, 1.0), 1.0)
     if len(schedule.second_of_pairs):
         first, second = schedule.first_of_pairs, schedule.second_of_pairs
         factor[first] = factor[second] = (factor[first] + factor[second]) / 2
@@ -131,9 +129,7 @@ def _stages(found: Slowdown) -> Iterator[Mending]:
 
 
 def _sequences(found: Slowdown) -> Iterator[Mending]:
-    """Yield remedies for unequal microbatches: equal lengths, another dealing among replicas, or
-    another order.
-    """
+    """Yield remedies for unequal microbatches: equal lengths, another order, another dealing."""
     job, ops = found.job, found.measured.ops
     schedule, M = job.schedule, job.schedule.n_microbatches
     places = np.lexsort((schedule.microbatch, schedule.stage, schedule.kind))
@@ -147,16 +143,16 @@ def _sequences(found: Slowdown) -> Iterator[Mending]:
         float(found.step(replace(found.measured, ops=ops * even[..., schedule.microbatch])).mean()),
     )
     R = len(job.replicas)
-    own = np.broadcast_to(np.arange(R)[:, None], size.shape[1:])
+    same = np.broadcast_to(np.arange(R)[:, None], size.shape[1:])
     ways = [
         (
             "each replica's microbatches",
-            [(own, np.argsort(-step, axis=1, kind="stable")) for step in size],
+            [(same, np.argsort(-step, axis=1, kind="stable")) for step in size],
         )
     ]
     if R > 1:
         ways.append(("microbatches dealt again among replicas", [_deal(step) for step in size]))
-    for what, dealt in ways:
+    for text, dealt in ways:
         tried = []
         for order, name in (
             (slice(None), "longest first"),
@@ -168,14 +164,12 @@ def _sequences(found: Slowdown) -> Iterator[Mending]:
             for row in table:
                 moved[:, :, row] = ops[steps, replica, row[microbatch]]
             time = float(found.step(replace(found.measured, ops=moved)).mean())
-            tried.append(Mending(f"{what}, {name}", time, _order(found, replica, microbatch)))
+            tried.append(Mending(f"{text}, {name}", time, _order(found, replica, microbatch)))
         yield min(tried, key=lambda change: change.step)
 
 
 def _order(found: Slowdown, replica: Ints, microbatch: Ints) -> list[list[tuple[int, int]]]:
-    """Return the microbatches of each replica in a better order, as (replica, microbatch), for the
-    median step.
-    """
+    """Return the order of the median step: each replica's microbatches as (replica, microbatch)."""
     at = int(np.argsort(found.steps)[(len(found.steps) - 1) // 2])
     whose = found.job.replicas[replica[at]].tolist()
     return [
@@ -184,8 +178,9 @@ def _order(found: Slowdown, replica: Ints, microbatch: Ints) -> list[list[tuple[
 
 
 def _deal(size: Times) -> tuple[Ints, Ints]:
-    """Deal a step's microbatches, shape (R, M), longest first to the replica with the least work;
-    return replicas and microbatches.
+    """Return a greedy dealing of a step's microbatches, as replicas and microbatches, (R, M) each.
+
+    The longest goes first, to the replica with the least work. ``size`` has shape (R, M).
     """
     R, M = size.shape
     load = [(0.0, r) for r in range(R)]
@@ -199,7 +194,7 @@ def _deal(size: Times) -> tuple[Ints, Ints]:
 
 
 def mended_object(changes: list[Mending], found: Slowdown) -> list[dict[str, Any]]:
-    """Return the remedies for JSON, with the saving of each per step."""
+    """Return the remedies for JSON, each with its saving per step."""
     step = float(found.steps.mean()) or 1.0
     return [
         {"what": change.text, "step": change.step, "saves": 1.0 - change.step / step}

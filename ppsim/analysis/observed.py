@@ -1,7 +1,7 @@
-"""Causes read off the times of a run: latencies, costs, and the input that each op waited for.
+"""Latencies, costs and awaited inputs of a run, derived from its times.
 
-For runs whose model is not known: measured ones, and files that state times. Latencies are those
-that :mod:`ppsim.engine.simple.terms` measures.
+It is for runs without a model: measured ones, and files with times. Latencies are measured by
+:mod:`ppsim.engine.simple.terms`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.terms import measure_terms
 
-# Shares of the makespan below this are rounding.
+# Share of the makespan below which a time is due to rounding.
 NEGLIGIBLE = 1e-9
 Floats = NDArray[np.float64]
 
@@ -29,18 +29,18 @@ Floats = NDArray[np.float64]
 class Observed:
     """A timeline with its latencies, costs and causes."""
 
-    timeline: Timeline  # with the op that each one waited for in ``bound``
-    arrival: Floats  # shape (ops,), when each op's input was on its device
-    # shape (ops,), from the end of the op that computed the input to ``arrival``, 0 on one device
+    timeline: Timeline  # with the awaited ops in ``bound``
+    arrival: Floats  # shape (ops,), arrival time of each op's input
+    # shape (ops,), from the end of the op that made the input to ``arrival``, 0 on one device
     latencies: Floats
-    # the median time of each kind and stage, with the host's before it, and of each link
+    # the median time of each kind and stage, including host time before it, and of each link
     costs: Costs
 
 
 def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
-    """Read latencies, costs and awaited inputs off the times of a run's compute ops.
+    """Return latencies, costs and awaited inputs, derived from the times of a run's compute ops.
 
-    ``received`` has shape (ops,): when each op's input was received, NaN where that is not known.
+    ``received``, shape (ops,), is the time at which each op's input was received, NaN if unknown.
     """
     schedule = timeline.schedule
     if schedule.has_lanes:
@@ -49,10 +49,10 @@ def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
     links = measure_terms(schedule, timeline.start[None], timeline.end[None], known).latency
     latencies = _latencies(timeline, links)
     if received is not None:
-        shown = np.flatnonzero(schedule.crosses & ~np.isnan(received))
-        ready = timeline.end[schedule.dependency[shown]]
-        most = np.maximum(timeline.start[shown] - ready, 0.0)
-        latencies[shown] = np.clip(received[shown] - ready, 0.0, most)
+        known_ops = np.flatnonzero(schedule.crosses & ~np.isnan(received))
+        ready = timeline.end[schedule.dependency[known_ops]]
+        most = np.maximum(timeline.start[known_ops] - ready, 0.0)
+        latencies[known_ops] = np.clip(received[known_ops] - ready, 0.0, most)
     arrival = arrivals(timeline, latencies)
     rounded = np.abs(arrival - timeline.start) <= NEGLIGIBLE * timeline.makespan
     arrival[rounded] = timeline.start[rounded]
@@ -62,10 +62,9 @@ def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
 
 
 def _observe_streams(timeline: Timeline) -> Observed:
-    """Read the same off a run with several streams per device and no host time.
+    """Return the same for a run with several streams per device and no host time.
 
-    A link has the least latency that a message shows, none where other things are always waited for
-    as long.
+    A link's latency is the least of its messages that an op waited for; 0 if no op did.
     """
     schedule, kept, duration = (
         timeline.schedule,
@@ -86,12 +85,12 @@ def _observe_streams(timeline: Timeline) -> Observed:
     latencies = _latencies(timeline, links)
     others = dict[Kind, Floats]()
     for kind in (Kind(code) for code in np.unique(schedule.kind[~kept])):
-        own = np.flatnonzero(schedule.kind == kind)
+        ops = np.flatnonzero(schedule.kind == kind)
         of_stage = kind.info.has_stage
-        place = (schedule.stage if of_stage else schedule.device)[own]
+        place = (schedule.stage if of_stage else schedule.device)[ops]
         others[kind] = np.zeros(schedule.n_stages if of_stage else schedule.n_devices)
         for each in np.unique(place):
-            others[kind][each] = np.median(duration[own[place == each]])
+            others[kind][each] = np.median(duration[ops[place == each]])
     computing = replace(
         timeline, schedule=schedule.compute_only, start=timeline.start[kept], end=timeline.end[kept]
     )
@@ -103,8 +102,9 @@ def _observe_streams(timeline: Timeline) -> Observed:
 
 
 def _latencies(timeline: Timeline, links: Floats) -> Floats:
-    """Shape (ops,): the latency of each op's message, its link's or less where the op started
-    earlier.
+    """Return the latency of each op's message, shape (ops,).
+
+    It is the link's, or less if the op started earlier.
     """
     schedule, sender = timeline.schedule, find_senders(timeline.schedule)
     sent = np.flatnonzero(sender != NONE)
@@ -115,11 +115,10 @@ def _latencies(timeline: Timeline, links: Floats) -> Floats:
 
 
 def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:
-    """Return the median time of each kind and stage, plus the host's time before it where its input
-    was there early.
+    """Return costs with the median time of each kind and stage, including the host's gap before.
 
-    ``arrival``, shape (ops,), is when each op's input was on its device; ``links``, (devices,
-    devices), are latencies.
+    The gap is measured before ops whose input had arrived early. ``arrival``, shape (ops,), is the
+    arrival time of each op's input; ``links``, shape (devices, devices), are latencies.
     """
     schedule = timeline.schedule
     kind, stage = schedule.kind.astype(np.int64), schedule.stage
@@ -133,12 +132,12 @@ def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:
     paired = schedule.pair != NONE
     time = np.zeros((len(COMPUTE), schedule.n_stages))
     for k, s in np.unique(np.stack([kind, stage], 1), axis=0).tolist():
-        own = (kind == k) & (stage == s)
-        alone = own & ~paired
+        alike = (kind == k) & (stage == s)
+        alone = alike & ~paired
         time[k, s] = (
             _typical_time(duration, gap, alone, early)
             if alone.any()
-            else np.median(duration[own]) / 2
+            else np.median(duration[alike]) / 2
         )
     if not (schedule.kind == Kind.R).any():
         time[Kind.R] = time[Kind.F]
@@ -147,13 +146,12 @@ def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:
     if full.any():
         pair = time[Kind.F] + time[Kind.B]
         for s in np.unique(stage[full]).tolist():
-            own = full & (stage == s)
-            pair[s] = _typical_time(duration, gap, own, early)
+            pair[s] = _typical_time(duration, gap, full & (stage == s), early)
     return Costs(time, links, pair, timeline.unit)
 
 
 def previous_op_ends(timeline: Timeline) -> Floats:
-    """Shape (ops,): when the op before each one on its device had ended, 0 for a device's first."""
+    """Return the end of the op before each op on its device, shape (ops,), 0 for the first."""
     schedule = timeline.schedule
     free = np.zeros(len(schedule))
     for device in range(schedule.n_devices):
@@ -165,23 +163,20 @@ def previous_op_ends(timeline: Timeline) -> Floats:
 
 
 def _typical_time(
-    duration: Floats, gap: Floats, own: NDArray[np.bool_], early: NDArray[np.bool_]
+    duration: Floats, gap: Floats, ops: NDArray[np.bool_], early: NDArray[np.bool_]
 ) -> float:
-    """Return the median duration of some ops, plus the median gap before ops with early inputs,
-    spread over all.
+    """Return the median duration of some ops, plus the median gap before those with early inputs.
 
-    Elsewhere the host's time is hidden in the wait for the input.
+    The gap is averaged over all ops: before others the host's time is hidden by the wait for the
+    input.
     """
-    host = gap[own & early]
-    return float(
-        np.median(duration[own]) + (np.median(host) * len(host) / own.sum() if len(host) else 0.0)
-    )
+    host = gap[ops & early]
+    extra = np.median(host) * len(host) / ops.sum() if len(host) else 0.0
+    return float(np.median(duration[ops]) + extra)
 
 
 def _pair_arrival(schedule: Schedule, arrival: Floats) -> Floats:
-    """Return the time at which all inputs of an op had arrived, for a pair of both ops, shape
-    (ops,).
-    """
+    """Return the arrival time of all inputs of each op or its pair, shape (ops,)."""
     both = arrival.copy()
     second = schedule.second_of_pairs
     both[second] = both[second - 1] = np.maximum(arrival[second], arrival[second - 1])
@@ -189,8 +184,9 @@ def _pair_arrival(schedule: Schedule, arrival: Floats) -> Floats:
 
 
 def _bound(timeline: Timeline, arrival: Floats) -> NDArray[np.int32]:
-    """Shape (ops,): the op that each one waited for: the one before it on its device, or that of
-    its later input.
+    """Return the op that each op waited for, shape (ops,).
+
+    It is the op before on its device, or the one that made the later input.
     """
     schedule = timeline.schedule
     second = schedule.second_of_pairs

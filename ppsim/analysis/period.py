@@ -1,9 +1,9 @@
 """The period of a repeating schedule: the time from one round to the next in steady state.
 
-A round is one repetition of the queues. Its events are its ops, and each waits for ops of its own
-round or of the round before: for the one before it on its lane, for its inputs, and for fed-back
-results. The period is the largest mean of a cycle of this graph (:mod:`ppsim.analysis.cycles`), so
-it needs no long run, and the cycle says what decides it.
+A round is one repetition of the queues. Its events are its ops. Each waits for ops of the same or
+the previous round: for the op before it on its lane, for its inputs, and for fed-back results. The
+period is the largest cycle mean of this graph (:mod:`ppsim.analysis.cycles`), so no long run is
+simulated, and the cycle is the cause of the period.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 
-SAME = 1e-9  # relative difference of times that only rounding keeps apart
-UNROLLED = 4  # rounds that show one in the middle twice
+SAME = 1e-9  # relative difference of times that count as equal
+UNROLLED = 4  # simulated rounds, of which those in the middle are typical
 Floats = NDArray[np.float64]
 
 
@@ -37,13 +37,13 @@ class Period:
     """The period of a repeating schedule, and its cause; times in the unit of the costs."""
 
     time: float  # from one round to the next
-    bound: float  # a time that no order of the same ops beats
+    bound: float  # a lower bound on the period for all orders of the same ops
     busy: Floats  # shape (devices,), time of each device's ops in a round
-    # shape (microbatches,), one trip around of each, with its feedback; empty without one
+    # shape (microbatches,), time of each around the loop with its feedback; empty without feedback
     batches: Floats
-    # the cycle that decides, in pieces: ops on one device, or a trip along devices
+    # the cycle that decides the period, as texts: ops on one device, or on successive devices
     cycle: tuple[str, ...]
-    reason: str  # what decides, in words
+    reason: str  # the cause of the period, as text
 
     @property
     def bubble(self) -> float:
@@ -59,15 +59,14 @@ class FillAndDrain(NamedTuple):
 
 
 def find_period(schedule: Schedule, costs: Costs) -> Period:
-    """Return the period of a schedule whose rounds repeat without end.
+    """Return the period of a schedule whose rounds repeat forever.
 
     Raises:
-        InputError: devices share a link to their host, where the time of a copy decides which is
-            next.
+        InputError: devices share a link to their host, so that times decide which copy is next.
     """
     if costs.host_link:
         raise InputError(
-            "no period is known where devices share a link to their host",
+            "the period cannot be computed if devices share a link to their host",
             "leave out --host-link-shared",
         )
     unrolled, prices = take_rounds(schedule, costs, UNROLLED)
@@ -88,9 +87,9 @@ def find_period(schedule: Schedule, costs: Costs) -> Period:
 
 
 def find_around(timeline: Timeline) -> FillAndDrain:
-    """Return the time that a run spends on fill and drain.
+    """Return the fill and drain of a run.
 
-    The last pass starts on the first stage, and where there are backwards on the last one.
+    The last pass starts on the first stage, or on the last one if there are backwards.
     """
     schedule = timeline.schedule
     last = schedule.stage == schedule.n_stages - 1
@@ -103,9 +102,7 @@ def find_around(timeline: Timeline) -> FillAndDrain:
 def _event_graph(
     schedule: Schedule, durations: Floats, latencies: Floats, timeline: Timeline
 ) -> tuple[Edges, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the edges of a round in the middle, the op of each event there, and which edges bind
-    in the timeline.
-    """
+    """Return the edges of a middle round, each event's op, and which edges bind in the timeline."""
     waits, group, at = list_waits(schedule), groups_of(schedule), rounds_of(schedule)
     home = np.where(schedule.stage < 0, schedule.n_stages + schedule.device, schedule.stage)
     cell = schedule.kind * np.int64(schedule.n_stages + schedule.n_devices) + home
@@ -127,33 +124,33 @@ def _event_graph(
         rounds=middle - at[need[kept]],
     )
     members = np.empty(int(event.max(initial=-1)) + 1, np.int64)
-    own = np.flatnonzero(leads & (at == middle))
-    members[event[own]] = own
+    ops = np.flatnonzero(leads & (at == middle))
+    members[event[ops]] = ops
     return edges, members, (need == group[timeline.bound[op]])[kept]
 
 
 def _busy(schedule: Schedule, durations: Floats) -> Floats:
     """Return each device's compute time in one round, shape (devices,)."""
-    own = (
+    counted = (
         (lanes_of(schedule) % len(Stream) == Stream.COMPUTE)
         & schedule.leads
         & (rounds_of(schedule) == 0)
     )
-    of_devices = np.split(
-        durations[own], np.searchsorted(schedule.device[own], np.arange(1, schedule.n_devices))
-    )
+    ends = np.searchsorted(schedule.device[counted], np.arange(1, schedule.n_devices))
+    of_devices = np.split(durations[counted], ends)
     return np.array([math.fsum(each.tolist()) for each in of_devices])
 
 
 def _trips(schedule: Schedule, durations: Floats, latencies: Floats) -> Floats:
-    """Return the time of one trip of each microbatch around the loop, shape (microbatches of a
-    round,); empty without feedback.
+    """Return the time of each microbatch around the loop; empty without feedback.
+
+    Shape (microbatches of a round,).
     """
     if not schedule.feeds_back:
         return np.empty(0)
     second = np.flatnonzero(rounds_of(schedule) == 1)
-    own = schedule.microbatch[second] - schedule.round_microbatches
-    took = (durations + latencies)[second][np.argsort(own, kind="stable")]
+    microbatch = schedule.microbatch[second] - schedule.round_microbatches
+    took = (durations + latencies)[second][np.argsort(microbatch, kind="stable")]
     return np.array(
         [math.fsum(each) for each in took.reshape(schedule.round_microbatches, -1).tolist()]
     )
@@ -162,8 +159,7 @@ def _trips(schedule: Schedule, durations: Floats, latencies: Floats) -> Floats:
 def _step_cause_text(
     schedule: Schedule, durations: Floats, ops: NDArray[np.int64], rates: Rates, busy: Floats
 ) -> str:
-    """Return a text on the training step and its optimizer step if their cycle sets the period,
-    else an empty one.
+    """Return the cause of the period as text if it is a cycle with an optimizer step, else empty.
 
     ``ops`` are the ops of the cycle.
     """
@@ -181,7 +177,7 @@ def _step_cause_text(
 
 
 def _cause_text(rates: Rates, busy: Floats, batches: Floats, cycle: tuple[str, ...]) -> str:
-    """Return a text on the cause of the period."""
+    """Return the cause of the period as text."""
     period = rates.period
     device = int(busy.argmax()) if len(busy) else 0
     if len(busy) and busy[device] >= period * (1 - SAME):

@@ -13,7 +13,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.batch import makespans
 from ppsim.errors import InputError
 
-# Swaps tried in a round, and rounds without a gain after which the search ends.
+# Swaps tried in a round, rounds without a gain after which the search ends, and most rounds.
 TRIES, PATIENCE, MOST_ROUNDS = 64, 4, 60
 
 
@@ -21,26 +21,21 @@ TRIES, PATIENCE, MOST_ROUNDS = 64, 4, 60
 class MicrobatchOrder:
     """The best order found."""
 
-    # shape (microbatches,): which of the given microbatches comes at each place; with all its
-    # slices
+    # shape (microbatches,): the given microbatch at each place, with all its slices
     order: NDArray[np.int64]
-    given_makespan: float  # makespan in the order given
+    given_makespan: float  # makespan in the given order
     makespan: float  # makespan in this order
-    simulated: int  # how many orders were simulated
+    simulated: int  # number of simulated orders
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object ``reordered`` of ``ppsim run --reorder --json``: ``order``,
-        ``makespan``, number ``tried``.
-        """
+        """Return ``reordered`` of ``ppsim run --reorder --json``."""
         return {"order": self.order.tolist(), "makespan": self.makespan, "tried": self.simulated}
 
 
 def reorder(schedule: Schedule, costs: Costs, seed: int = 0) -> MicrobatchOrder:
-    """Search an order of the microbatches with a smaller makespan: sorted ones first, then swaps of
-    the best so far.
+    """Return the best order of microbatches found: from sorted orders, then by swaps.
 
-    ``costs`` have factors of microbatches (``scale``); the same ``seed`` of swaps finds the same
-    order.
+    ``costs`` have factors of microbatches (``scale``). The same ``seed`` finds the same order.
     """
     assert costs.scale is not None
     if schedule.n_rounds > 1:

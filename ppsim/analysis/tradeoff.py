@@ -1,6 +1,4 @@
-"""Time against memory: one point per schedule or shape, and the Pareto front, which no point beats
-in both costs.
-"""
+"""Time against memory: one point per schedule or shape, and the Pareto fronts."""
 
 from __future__ import annotations
 
@@ -15,36 +13,33 @@ from numpy.typing import NDArray
 class Point:
     """Time and memory of one schedule."""
 
-    name: str  # as the reader knows it
-    makespan: float  # how long it runs; infinite where it does not apply
-    peak: float  # the most a device holds; not a number where it does not apply
-    family: str = ""  # the schedule, whatever its shape; points of one have one colour
-    # the group within which points are compared, such as shapes on 8 devices; each has a front of
-    # its own
+    name: str  # in the picture
+    makespan: float  # infinite if the schedule does not apply
+    peak: float  # the largest peak of a device; NaN if the schedule does not apply
+    family: str = ""  # the schedule without its shape, which determines the colour
+    # points are compared within a group, such as shapes on 8 devices; each group has a front
     group: str = ""
-    fits: bool = True  # whether it is within a cap; other points are on no front
+    fits: bool = True  # whether it stays within the cap; other points are on no front
 
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """Points that apply, and which of them are on the front."""
+    """Points that apply, and which of them are on a Pareto front."""
 
     # in the order given; points at the same place are one, with their names joined
     points: tuple[Point, ...]
-    best: NDArray[np.bool_]  # shape (points,), whether nothing of its group beats the point
+    best: NDArray[np.bool_]  # shape (points,), whether the point is on its group's front
 
     def select_group(self, group: str) -> Tradeoff:
         """Return the points of one group."""
-        own = np.array([point.group == group for point in self.points], bool)
+        chosen = np.array([point.group == group for point in self.points], bool)
         return Tradeoff(
-            tuple(point for point in self.points if point.group == group), self.best[own]
+            tuple(point for point in self.points if point.group == group), self.best[chosen]
         )
 
 
 def tradeoff(points: Sequence[Point]) -> Tradeoff:
-    """Join points of a group that coincide, leave out points that do not apply, and mark each
-    group's front.
-    """
+    """Return the points that apply, with coinciding points of a group joined, and the fronts."""
     places: dict[tuple[str, bool, float, float], list[Point]] = {}
     for point in points:
         if np.isfinite([point.makespan, point.peak]).all():
@@ -69,12 +64,11 @@ def tradeoff(points: Sequence[Point]) -> Tradeoff:
 
 
 def front(points: Sequence[Sequence[float]] | NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which points, shape (n, 2), of two costs such as (makespan, peak memory) are on the
-    Pareto front.
+    """Return which points are on the Pareto front of two costs, shape (n,).
 
-    A point is beaten by one that is no worse in both costs and better in one; equal points stay
-    together. A cost that is not finite (a schedule that does not apply or does not fit) is never on
-    the front.
+    ``points``, shape (n, 2), have costs such as makespan and peak memory. A point is dominated by
+    one that is not worse in both costs and better in one; equal points are both on the front or
+    both not. A point with a cost that is not finite is never on it.
     """
     cost = np.asarray(points, np.float64).reshape(-1, 2)
     known = np.flatnonzero(np.isfinite(cost).all(axis=1))

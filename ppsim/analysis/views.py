@@ -18,7 +18,7 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 
-NEGLIGIBLE = 1e-9  # of the makespan, below which slack is rounding
+NEGLIGIBLE = 1e-9  # share of the makespan below which slack is due to rounding
 NUMBER, KIND = "[0-9]{1,9}", "|".join(kind.name for kind in TIMED)
 LABEL = re.compile(f"({NUMBER})?({KIND})({NUMBER})", re.IGNORECASE)
 AT_STAGE = re.compile(f"({KIND})({NUMBER})@({NUMBER})", re.IGNORECASE)
@@ -26,11 +26,11 @@ AT_STAGE = re.compile(f"({KIND})({NUMBER})@({NUMBER})", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of a gap that has one cause."""
+    """A part of a gap with one cause."""
 
     cause: str  # its name
-    time: float  # how long it is
-    blamed: int  # the op that runs, travels or could run; -1 for none
+    time: float  # its length
+    blamed: int  # the op that runs, is in transit or could run; -1 for none
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Gap:
 
     op: int  # the op after it, -1 after the last
     start: float  # in the timeline's unit
-    end: float  # likewise
-    parts: tuple[Part, ...]  # its parts in order of time
+    end: float  # in the timeline's unit
+    parts: tuple[Part, ...]  # in order of time
 
 
 def gaps_of(idle: Idle, device: int) -> list[Gap]:
@@ -58,8 +58,10 @@ def gap_before(idle: Idle, op: int) -> Gap | None:
 
 
 def find_op(schedule: Schedule, text: str) -> int:
-    """Find the op that ``2B5``, or ``B5@2``, names; of a pair, its first op (InputError: the
-    schedule has none).
+    """Return the op that ``2B5``, or ``B5@2``, names; of a pair, its first op.
+
+    Raises:
+        InputError: the text is not an op, or the schedule has no such op.
     """
     label = text.strip()
     if placed := AT_STAGE.fullmatch(label):
@@ -71,24 +73,22 @@ def find_op(schedule: Schedule, text: str) -> int:
         )
     kind = Kind[match[2].upper()]
     stage = NONE if match[1] is None else int(match[1])
-    own = (
+    named = (
         (schedule.kind == kind) & (schedule.stage == stage) & (schedule.microbatch == int(match[3]))
     )
-    if not own.any():
+    if not named.any():
         kinds = ", ".join(Kind(each).name for each in np.unique(schedule.kind).tolist())
         raise InputError(
             f"{schedule.name} has no op {text.strip()}",
             f"a stage from 0 to {schedule.n_stages - 1}, one of {kinds}, and a microbatch from 0 "
             f"to {schedule.n_microbatches - 1}",
         )
-    op = int(np.flatnonzero(own)[0])
+    op = int(np.flatnonzero(named)[0])
     return op - 1 if NONE != schedule.pair[op] < op else op
 
 
 def device_lines(explanation: Explanation, device: int) -> list[str]:
-    """Return lines of text on a device's idle time by cause, and on each gap: the op after it and
-    its causes.
-    """
+    """Return lines of text: a device's idle time by cause, and each gap with its causes."""
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
     gaps, part = gaps_of(explanation.idle, device), partial(format_part, whole=timeline.makespan)
     total = sum(gap.end - gap.start for gap in gaps)
@@ -135,9 +135,7 @@ def op_lines(explanation: Explanation, op: int) -> list[str]:
 
 
 def view_object(explanation: Explanation, device: int | None, op: int | None) -> dict[str, Any]:
-    """Return the keys that views add to the object of ``--json``: ``gaps`` of a device, ``op`` of
-    an op.
-    """
+    """Return the keys that views add to the object of ``--json``: ``gaps`` and ``op``."""
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
     found: dict[str, Any] = {}
     if device is not None:
@@ -158,7 +156,7 @@ def view_object(explanation: Explanation, device: int | None, op: int | None) ->
 
 
 def _gaps(idle: Idle, segments: np.ndarray[Any, np.dtype[np.int64]]) -> list[Gap]:
-    """Join segments that lie before the same op."""
+    """Return gaps, with segments before the same op joined."""
     found: list[Gap] = []
     for i in segments.tolist():
         op, start, end = int(idle.op[i]), float(idle.start[i]), float(idle.end[i])

@@ -141,7 +141,7 @@ class Answer(ABC, Generic[Asked]):
         return None
 
     def queues(self) -> Queues | None:
-        """Return the queues of a notebook's card, for a checked file; None for none."""
+        """Return the queues of a notebook's card, for a file; None for none."""
         return None
 
     def _repr_html_(self) -> str:

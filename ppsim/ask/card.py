@@ -41,7 +41,7 @@ def card_html(
         charts: the timelines to draw, with their titles.
         blocks: the blocks below the verdict on a terminal.
         bars: the bars to draw, for an answer without timeline.
-        queues: the queues to draw, for a checked file.
+        queues: the queues to draw, for a file without times.
     """
     parts = [f'<p style="margin:4px 0;font-weight:600">{html.escape(verdict)}</p>']
     if charts:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Value = float | Sequence[float]
 
+MOST_SEQUENCES = 1 << 16  # in a microbatch
 SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py, toml (a block)."
 
 
@@ -120,6 +121,22 @@ DETAILED = (
 )
 
 
+def cluster_option(text: str) -> str | None:
+    """Declare the option ``--cluster``; ``text`` is its help."""
+    found: str | None = common("--cluster", type=click.Path(), metavar="NAME|FILE", help=text)
+    return found
+
+
+def mbs_option(of: str) -> int | None:
+    """Declare the option ``--mbs``; ``of`` names the options whose microbatches it is of."""
+    found: int | None = option(
+        "--mbs",
+        type=click.IntRange(1, MOST_SEQUENCES),
+        help=f"Sequences in each microbatch of {of} (1).",
+    )
+    return found
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """The order and the transport of messages, and FSDP's collectives."""
@@ -144,12 +161,9 @@ class NetworkOptions:
         "(default), on a pair of devices, or from and to a device (group); message: no limit. "
         "check --queues calls the first three edge, pair and rank.",
     )
-    cluster: str | None = common(
-        "--cluster",
-        type=click.Path(),
-        metavar="NAME|FILE",
-        help="Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML file, "
-        "with host costs.",
+    cluster: str | None = cluster_option(
+        "Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML file, with "
+        "host costs."
     )
     message: str | None = option(
         "--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB."

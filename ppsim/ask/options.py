@@ -71,7 +71,11 @@ class Option:
 
     @property
     def spelling(self) -> str:
-        """The name in messages: the first spelling, or the placeholder of an argument."""
+        """The name in messages: the first spelling, the placeholder of an argument, or the keyword
+        of what only Python can set.
+        """
+        if self.is_object:
+            return self.name
         return (
             self.spellings[0].partition("/")[0]
             if self.spellings

@@ -11,11 +11,12 @@ import click
 from ppsim.ask.given import TypedOptions
 from ppsim.ask.options import Option, Request, list_options, make
 from ppsim.ask.rules import check_given
-from ppsim.ask.types import OptionalValue
-from ppsim.base.text import guess_of
+from ppsim.ask.types import MOST_COUNTS, OptionalValue, ScheduleName
+from ppsim.base.text import guess_of, quote
 from ppsim.errors import InputError
 
 R = TypeVar("R", bound=Request)
+MOST_BITS = 1024  # of a whole number; a fraction can be no larger
 
 
 def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
@@ -87,25 +88,37 @@ def _read_one(declared: Option, value: Any) -> Any:
         value = os.fspath(value)
     if isinstance(value, str) and "\0" in value:  # which no path has
         raise InputError(f"{declared.name}: {value!r} has a NUL character", "leave it out")
+    if hasattr(value, "tolist"):  # numpy's
+        value = value.tolist()
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise InputError(f"{declared.name}: {quote(value)} is too large")
+    if isinstance(value, range) and len(value) <= MOST_COUNTS:
+        value = list(value)
     if isinstance(value, bool) != (declared.type is bool) and not isinstance(
         declared.type, OptionalValue
     ):
         expected = "true or false" if declared.type is bool else "a value"
-        raise InputError(f"{declared.name}: not {expected}: {value!r}")
-    if hasattr(value, "tolist"):  # numpy's
-        value = value.tolist()
-    if isinstance(value, range):
-        value = list(value)
+        raise InputError(f"{declared.name}: not {expected}: {quote(value)}")
     kind = click.types.convert_type(declared.type)
     try:
-        if (
-            isinstance(kind, click.types.IntParamType)
-            and not isinstance(value, str)
-            and value != int(value)
-        ):
+        if not _may_be_read(kind, value):
             raise ValueError
         return kind.convert(value, None, None)
     except click.ClickException as error:
         raise InputError(f"{declared.name}: {error.message}") from None
-    except (TypeError, ValueError):
-        raise InputError(f"{declared.name}: not a {kind.name}: {value!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{declared.name}: not a {kind.name}: {quote(value)}") from None
+
+
+def _may_be_read(kind: click.ParamType[Any], value: Any) -> bool:
+    """Return True if an option of this kind accepts a value of Python.
+
+    Click would convert any object to a text, a number or an open file.
+    """
+    if isinstance(value, str):
+        return True
+    if isinstance(value, bytes | bytearray) or isinstance(kind, click.Path | ScheduleName):
+        return False
+    if isinstance(kind, click.types.StringParamType):
+        return isinstance(value, int | float)
+    return not isinstance(kind, click.types.IntParamType) or bool(value == int(value))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
+from decimal import Decimal
+from numbers import Real
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.base.text import quote
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,10 +33,12 @@ class Numbers(click.ParamType[Any]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | list[float]:
         """Return the number, or the list of numbers."""
-        if not isinstance(value, str):
-            return value
         numbers = list[float]()
         try:
+            if isinstance(value, list | tuple):
+                return [_number(each) for each in value]
+            if not isinstance(value, str):
+                return _number(value)
             for part in value.split(","):
                 number, star, times = part.partition("*")
                 if star and (
@@ -42,12 +47,35 @@ class Numbers(click.ParamType[Any]):
                     raise ValueError
                 numbers += [float(number)] * int(times or 1)
         except ValueError:
+            shown = value if isinstance(value, str) else quote(value)
             self.fail(
-                f"not a number, nor one per stage: '{value}'; expected e.g. 1.5 or 1,1,2*3.",
+                f"not a number, nor one per stage: '{shown}'; expected e.g. 1.5 or 1,1,2*3.",
                 param,
                 ctx,
             )
         return numbers if len(numbers) > 1 else numbers[0]
+
+
+def _number(value: object) -> float:
+    """Return a number, or the number that a text says.
+
+    Raises:
+        ValueError: it is neither, or is larger than a fraction can be.
+    """
+    if isinstance(value, str):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+        raise ValueError
+    try:
+        found = float(value)
+    except OverflowError:
+        raise ValueError from None
+    return value if isinstance(value, int) else found
+
+
+def _text_of(value: Any) -> str:
+    """Return the text of a list: its parts with commas between."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 class Amount(click.FloatRange):
@@ -103,10 +131,9 @@ class Counts(click.ParamType[Any]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[int]:
         """Return all counts, in the given order."""
-        if isinstance(value, list):
-            return value
         counts: list[int] = []
-        for part in str(value).split(","):
+        value = _text_of(value)
+        for part in value.split(","):
             match = RANGE.fullmatch(part)
             if not match:
                 self.fail(
@@ -137,9 +164,8 @@ class CountList(click.ParamType[Any]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[int]:
         """Return the list of numbers."""
-        if isinstance(value, list):
-            return value
-        parts = [part.strip() for part in str(value).split(",")]
+        value = _text_of(value)
+        parts = [part.strip() for part in value.split(",")]
         if len(parts) > MOST_COUNTS or not all(
             part.isascii() and part.isdigit() and len(part) < 10 for part in parts
         ):
@@ -273,8 +299,10 @@ class Window(click.ParamType[Any]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[float, float]:
         """Return both times."""
-        if isinstance(value, tuple):
+        if isinstance(value, Stretch):
             return value
+        if isinstance(value, list | tuple):
+            value = ":".join(map(str, value))
         try:
             first, last = map(float, str(value).split(":"))
         except ValueError:

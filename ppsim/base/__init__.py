@@ -1,4 +1,4 @@
-"""Tools that know nothing of pipelines: TOML, sizes, atomic files, machine code for kernels."""
+"""Tools that do not depend on pipelines: TOML, sizes, atomic files, machine code for kernels."""
 
 __all__ = [
     "atomic_file",
@@ -12,6 +12,7 @@ __all__ = [
     "patterns",
     "priority",
     "results",
+    "scan",
     "signals",
     "source",
     "spawning",

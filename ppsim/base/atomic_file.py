@@ -1,8 +1,8 @@
 """Atomic files: a file gets its name only when it is complete.
 
-Before that it has a short hidden name in the same folder, which only a killed process leaves. A
-file that exists keeps its mode and owner; a symbolic link is followed; other hard links keep the
-old contents.
+Until then it has a hidden name in the same folder; only a killed process leaves such a file behind.
+A replaced file keeps its mode and owner; symbolic links are followed; other hard links keep the old
+contents.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ class _Staged:
     """A file that is being written."""
 
     target: str  # the path as the user gave it
-    path: Path  # the path that it takes
-    previous: os.stat_result | None  # the file that is at ``path``, if any
-    name: str = ""  # its hidden name, known before the file exists
-    stream: IO[bytes] | None = None  # the open file; none before it is opened
+    path: Path  # the final path
+    previous: os.stat_result | None  # status of the existing file at ``path``, if any
+    name: str = ""  # its hidden name, set before the file exists
+    stream: IO[bytes] | None = None  # the open file; None before it is opened
 
 
 _waiting: ContextVar[list[_Staged] | None] = ContextVar("waiting", default=None)
-_hidden: set[str] = set()  # names that no file may keep
+_hidden: set[str] = set()  # hidden names, whose files are removed at exit
 
 
 @contextmanager
 def open_atomically(target: str) -> Iterator[IO[bytes]]:
-    """Open a binary file that takes its place at ``target`` only if the block succeeds; standard
-    output for ``-``.
+    """Open a binary file that is moved to ``target`` only if the block succeeds; ``-`` is standard
+    output.
 
-    A device is written directly, and so is a pipe that has a reader.
+    Devices, and pipes that have a reader, are written directly.
 
     Raises:
         InputError: the path cannot be written, or its file is read-only.
@@ -81,10 +81,10 @@ def open_atomically(target: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def place_together() -> Iterator[None]:
-    """Put all files opened in the block in place if it succeeds, and none of them otherwise.
+    """Move all files opened in the block to their targets if it succeeds, and none otherwise.
 
     Raises:
-        InputError: a file cannot take its place; the files before it have taken theirs.
+        InputError: a file cannot be moved; the files before it have been moved.
     """
     if _waiting.get() is not None:
         yield
@@ -105,14 +105,14 @@ def place_together() -> Iterator[None]:
 
 
 def rehearse(target: str, *, plain: bool = False) -> None:
-    """Check that a path can be written, before minutes of measuring; creates nothing.
+    """Check that a path can be written, before long work; leaves no file.
 
     Args:
-        target: the path; standard output, devices and pipes are not tried.
-        plain: whether it must be a plain file's.
+        target: the path; standard output, devices and pipes are not checked.
+        plain: whether it must be a plain file.
 
     Raises:
-        InputError: the path cannot be written, or is not a plain file's.
+        InputError: the path cannot be written, or is not a plain file.
     """
     if target == "-":
         return
@@ -125,11 +125,11 @@ def rehearse(target: str, *, plain: bool = False) -> None:
 
 
 class _RehearsalEnd(Exception):
-    """Ends the trial of a path before anything takes its place."""
+    """Ends the block of :func:`rehearse` so that nothing is written."""
 
 
 def unwritable(target: str, error: OSError) -> InputError:
-    """Make the error for a path that cannot be written."""
+    """Return the error for a path that cannot be written."""
     if target != "-" and not Path(target).parent.is_dir():
         return InputError(
             f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first"
@@ -138,11 +138,12 @@ def unwritable(target: str, error: OSError) -> InputError:
 
 
 def _follow(path: Path) -> Path:
-    """Follow symbolic links to the file they name, there or not; links to a process's open files
-    stay links.
+    """Return the file that symbolic links lead to, which may not exist.
+
+    Links to a process's open files are not followed.
     """
     with suppress(FileNotFoundError):
-        path.stat()  # raises where a link leads to itself
+        path.stat()  # raises for a link that leads to itself
     while path.is_symlink():
         folder = Path(os.path.realpath(path.parent))
         named = folder / os.readlink(path)
@@ -153,8 +154,10 @@ def _follow(path: Path) -> Path:
 
 
 def _open_special(path: Path, found: os.stat_result) -> IO[bytes]:
-    """Open a device or a pipe for writing; opening a pipe without a reader would wait without
-    end.
+    """Open a device or a pipe for writing.
+
+    Raises:
+        InputError: a pipe has no reader, so opening it would block forever.
     """
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -173,11 +176,12 @@ def _open_special(path: Path, found: os.stat_result) -> IO[bytes]:
 
 
 def _open_staged(staged: _Staged) -> IO[bytes]:
+    """Open the hidden file."""
     path, before = staged.path, staged.previous
     if before and not (before.st_mode & 0o222 and os.access(path, os.W_OK)):
-        what = f"cannot write '{staged.target}': the file is read-only"
-        raise InputError(what, "chmod u+w allows it; or another name")
-    # less the umask, which the system applies
+        message = f"cannot write '{staged.target}': the file is read-only"
+        raise InputError(message, "chmod u+w allows it; or another name")
+    # the system subtracts the umask
     mode = stat.S_IMODE(before.st_mode) & 0o777 if before else 0o666
     staged.name = os.path.abspath(path.parent / f".ppsim-{os.urandom(6).hex()}")
     _hidden.add(staged.name)
@@ -187,10 +191,11 @@ def _open_staged(staged: _Staged) -> IO[bytes]:
 
 
 def _place(staged: _Staged) -> None:
+    """Move the hidden file to its target, with the mode and owner of the file it replaces."""
     assert staged.stream
     staged.stream.close()
     if staged.previous:
-        # the file of another user then becomes the writer's
+        # without the permission, another user's file becomes the writer's
         with suppress(AttributeError, PermissionError):
             os.chown(staged.name, staged.previous.st_uid, staged.previous.st_gid)
         os.chmod(staged.name, stat.S_IMODE(staged.previous.st_mode))
@@ -199,12 +204,12 @@ def _place(staged: _Staged) -> None:
 
 
 def _drop(staged: _Staged) -> None:
-    """Remove a file that has not taken its place; does nothing for one that has."""
-    with suppress(OSError):  # closing tries to write the rest again
+    """Remove the hidden file, if it has not been moved."""
+    with suppress(OSError):  # close() tries to write the rest again
         if staged.stream:
             staged.stream.close()
     if staged.name:
-        with suppress(OSError):  # a disk that takes no file has none to remove
+        with suppress(OSError):  # there is no file if the disk is full
             Path(staged.name).unlink()
         _hidden.discard(staged.name)
 

@@ -1,10 +1,10 @@
-"""Machine code for kernels: plain Python functions over arrays, compiled by numba and kept on disk.
+"""Machine code for kernels: plain Python functions over arrays, compiled by numba, cached on disk.
 
-numba keeps compiled code in the user's cache folder (``~/.cache/ppsim`` on Linux), so that
-uninstalling leaves no file next to the sources, or in ``NUMBA_CACHE_DIR``. It writes atomically and
-tells versions, processors and changed sources apart. What it finds there it runs: a folder in which
-somebody else could have put code keeps none, and each process compiles. What no process has loaded
-for a month goes from the user's folder when something is compiled.
+The cache is in the user's cache folder (``~/.cache/ppsim`` on Linux), so that uninstalling leaves
+no file in the installation, or in ``NUMBA_CACHE_DIR``. numba writes it atomically, and separately
+for each version, processor and state of the sources. As numba runs the code it finds there, a
+folder that another user can write is not used, and each process compiles instead. Code that no
+process has loaded for a month is removed when something is compiled.
 """
 
 from __future__ import annotations
@@ -30,23 +30,20 @@ from ppsim.base.notes import long_work
 
 Functions = tuple[Callable[..., Any], ...]
 
-# When a process has run a kernel over this many entries of tables in CPython, its machine code has
-# paid for its loading
-# (tests/benchmarks/bench_network.py).
+# The number of table entries that a process must run a kernel over until the time saved by machine
+# code exceeds the time to load it (tests/benchmarks/bench_network.py).
 COMPILE_TABLES_ABOVE = 100_000
 
 UNUSED_S = 30 * 86_400.0
 _loaded: dict[Callable[..., Any], Callable[..., Any]] = {}
-_entries: dict[Callable[..., Any], int] = {}  # how many each kernel has run over in this process
+_entries: dict[Callable[..., Any], int] = {}  # entries that each kernel has processed so far
 
 
 def call(
     kernel: Callable[..., Any], *arguments: Any, parts: Functions = (), pays: bool = True
 ) -> Any:
-    """Run a kernel as machine code, or in CPython over the same arguments where there is none or
-    none ``pays``.
-
-    See :func:`load`.
+    """Run a kernel as machine code (:func:`load`), or in CPython without it or unless it
+    ``pays``.
     """
     return ((load(kernel, *arguments, parts=parts) if pays else None) or kernel)(*arguments)
 
@@ -54,41 +51,38 @@ def call(
 def load(
     kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()
 ) -> Callable[..., Any] | None:
-    """Return the machine code of a kernel. The first call on a machine compiles it, the first call
-    of a process loads it.
+    """Return the machine code of a kernel, which is compiled once per machine and loaded once per
+    process.
 
-    None where numba does not compile, or the deadline is past and no machine code is kept; a
-    compilation that has begun goes on past a deadline. ``parts`` are the functions that the kernel
-    calls.
+    None if numba does not compile, or if the deadline is past and no code is cached; a compilation
+    continues past a deadline. ``parts`` are the functions that the kernel calls.
     """
     if not can_compile():
         return None
     if kernel not in _loaded:
         stamped, types = _stamp(kernel, parts), _types(arguments)
-        if seconds_left() <= 0 and not _is_kept(stamped):
+        if seconds_left() <= 0 and not _is_cached(stamped):
             return None
         _loaded[kernel] = _load(stamped, types)
     return _loaded[kernel]
 
 
 def machine_code_pays(kernel: Callable[..., Any], entries: int, above: int) -> bool:
-    """Return whether loading machine code has paid off in this process: a kernel has run over more
-    than ``above`` entries in all, these included.
+    """Return whether a kernel has run over more than ``above`` entries in this process, including
+    these: then loading its machine code pays.
     """
     _entries[kernel] = _entries.get(kernel, 0) + entries
     return _entries[kernel] > above
 
 
 def can_compile() -> bool:
-    """Return whether numba compiles, and can be imported before the deadline. Without it kernels
-    run in CPython.
-    """
+    """Return whether numba compiles and is imported, or can be before the deadline."""
     return ("numba" in sys.modules or seconds_left() > 0) and _compiles()
 
 
 @cache
 def _compiles() -> bool:
-    """Return whether numba may compile: ``NUMBA_DISABLE_JIT=1`` forbids it, and numba is then not
+    """Return whether numba compiles; with ``NUMBA_DISABLE_JIT=1`` it does not, nor is it
     imported.
     """
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
@@ -104,49 +98,48 @@ def _types(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(numba.typeof(argument) for argument in arguments)
 
 
-def _is_kept(stamped: Callable[..., Any]) -> bool:
-    """Return whether a folder has machine code of a kernel, or cannot have any."""
+def _is_cached(stamped: Callable[..., Any]) -> bool:
+    """Return whether the cache has machine code of a kernel; True if there is no cache."""
     try:
-        folder = Path(_keep_on_disk(stamped).stats.cache_path)
+        folder = Path(_cache_on_disk(stamped).stats.cache_path)
     except Exception:
         return True
     return any(folder.glob(f"*.{stamped.__qualname__}-*.nbc"))
 
 
 def _load(kernel: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., Any]:
+    """Return the machine code of a kernel from the cache, or compiled."""
     import numba
 
     try:
         with long_work("compiling, once per machine"):
-            kept = _compile(kernel, types)
-    # no folder to write to, a full disk, a damaged file: costs a compilation, never the run
+            dispatcher = _compile(kernel, types)
+    # without a usable cache (no folder, full disk, damaged file), compile for this process only
     except Exception:
-        said = "compiling; NUMBA_CACHE_DIR=FOLDER, yours alone, would keep it for the next run"
-        with long_work(said):
-            kept = numba.njit(nogil=True)(kernel)
-            kept.compile(types)
-    compiled: Callable[..., Any] = kept
+        words = "compiling; NUMBA_CACHE_DIR=FOLDER, yours alone, would keep it for the next run"
+        with long_work(words):
+            dispatcher = numba.njit(nogil=True)(kernel)
+            dispatcher.compile(types)
+    compiled: Callable[..., Any] = dispatcher
     return compiled
 
 
 def _compile(stamped: Callable[..., Any], types: tuple[Any, ...]) -> Any:
-    """Compile a kernel or load its machine code, and mark that as used."""
-    kept = _keep_on_disk(stamped)
-    kept.compile(types)
+    """Compile a kernel or load its machine code, and mark the cached files as used."""
+    dispatcher = _cache_on_disk(stamped)
+    dispatcher.compile(types)
     with suppress(OSError):
-        for file in Path(kept.stats.cache_path).glob(f"*.{stamped.__qualname__}-*"):
+        for file in Path(dispatcher.stats.cache_path).glob(f"*.{stamped.__qualname__}-*"):
             os.utime(file)
-        if kept.stats.cache_misses:
+        if dispatcher.stats.cache_misses:
             remove_unused(time.time() - UNUSED_S)
-    return kept
+    return dispatcher
 
 
 def remove_unused(before: float) -> None:
-    """Remove machine code last used before a time from the user's cache. A process that needs it
-    compiles it again.
-    """
-    kept = private_folder(cache_folder())
-    for folder in filter(Path.is_dir, kept.iterdir() if kept else ()):
+    """Remove machine code last used before a time from the user's cache."""
+    cache_root = private_folder(cache_folder())
+    for folder in filter(Path.is_dir, cache_root.iterdir() if cache_root else ()):
         for file in [] if folder.is_symlink() else folder.glob("*.nb[ci]*"):
             if file.lstat().st_mtime < before:
                 file.unlink(missing_ok=True)
@@ -154,8 +147,8 @@ def remove_unused(before: float) -> None:
             folder.rmdir()
 
 
-def _keep_on_disk(kernel: Callable[..., Any]) -> Any:
-    """Let numba keep a kernel's machine code in ppsim's folder; other code keeps its folder.
+def _cache_on_disk(kernel: Callable[..., Any]) -> Any:
+    """Return numba's dispatcher of a kernel, with ppsim's cache folder; other code is unaffected.
 
     Raises:
         OSError: there is no such folder.
@@ -174,7 +167,7 @@ def _keep_on_disk(kernel: Callable[..., Any]) -> Any:
 
 
 def cache_folder() -> str:
-    """Return ppsim's folder in the user's cache, where the system puts such folders."""
+    """Return ppsim's folder in the user's cache folder of the system."""
     if os.name == "nt":
         return os.path.join(
             os.environ.get("LOCALAPPDATA") or os.path.expanduser("~"), "ppsim", "Cache"
@@ -184,12 +177,13 @@ def cache_folder() -> str:
 
 
 def private_folder(name: str) -> Path | None:
-    """Return a folder that only this user can write, created if missing; None if there can be none.
+    """Return a folder that only this user can write, created if missing; None if impossible.
 
-    Its mode and owner say so; in a folder above it that all may write anyone could replace it.
+    Its mode and owner are checked, and that of the folders above it, in which others could replace
+    it.
     """
     folder = Path(name)
-    if not folder.is_absolute():  # as without a home folder: it would be where a user stands
+    if not folder.is_absolute():  # without a home folder, it would be in the working directory
         return None
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -212,11 +206,10 @@ def _is_ours_alone(folder: Path) -> bool:
 
 
 def run_in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Functions = ()) -> Any:
-    """Run a kernel over tables of ``size`` entries: named tuples of arrays, which receive its
-    results.
+    """Run a kernel over tables of ``size`` entries: named tuples of arrays, which it writes.
 
-    Large ones, and small ones once there have been many, run as machine code; the others in
-    CPython, over views of the same memory. ``parts`` are the functions that the kernel calls.
+    Large tables, and small ones once there have been many, run as machine code; others in CPython,
+    over views of the same memory. ``parts`` are the functions that the kernel calls.
     """
     if machine_code_pays(kernel, size, COMPILE_TABLES_ABOVE) and (
         compiled := load(kernel, *tables, parts=parts)
@@ -226,9 +219,7 @@ def run_in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Fun
 
 
 def view(table: Any) -> Any:
-    """Return a table in the form that CPython runs fastest over: views of columns, objects for
-    rows.
-    """
+    """Return a table in the form that is fastest in CPython: views of columns, objects of rows."""
     if hasattr(table, "_make"):
         return table._make(map(view, table))
     if not isinstance(table, np.ndarray):
@@ -248,11 +239,10 @@ def _rows(table: NDArray[np.void]) -> list[Any]:
 
 
 def _stamp(kernel: Callable[..., Any], parts: Functions) -> Callable[..., Any]:
-    """Return the kernel under a name that changes with its constants and the files of its parts,
-    made inlinable.
+    """Return the kernel under a name that changes with its constants and the files of its parts.
 
-    numba keeps compiled code under the kernel's name until the kernel's own file changes; a
-    constant that comes from another file is part of that code too.
+    numba caches code by the kernel's name until the kernel's file changes, but the code also
+    contains constants and inlined parts from other files.
     """
     if parts:
         _make_inlinable(parts)
@@ -269,7 +259,7 @@ def _stamp(kernel: Callable[..., Any], parts: Functions) -> Callable[..., Any]:
 
 
 def _constants(function: Callable[..., Any]) -> list[tuple[str, Any]]:
-    """Return the module's plain values that a function names."""
+    """Return the plain values of its module that a function uses."""
     names, values = function.__code__.co_names, function.__globals__
     return [
         (name, values[name])
@@ -280,7 +270,7 @@ def _constants(function: Callable[..., Any]) -> list[tuple[str, Any]]:
 
 @cache
 def _make_inlinable(parts: Functions) -> None:
-    """Let compiled code inline functions that stay plain Python everywhere else."""
+    """Let compiled code inline these functions; they remain plain Python elsewhere."""
     from numba.extending import register_jitable
 
     for part in parts:

@@ -19,10 +19,10 @@ from ppsim.version import INSTALL_DASK, VERSION
 LOCAL = "local"
 CONNECT_S = 5
 WORKERS_S = 10
-# Workers that may be lost while they run one batch, before the batch itself is blamed.
+# The number of workers that may be lost while they run a batch, before the batch fails.
 MOST_LOSSES = 10
-# The version of ppsim and a digest of its code. As text, since a name of ours would be looked up in
-# a worker's own ppsim, which may not have it; glob follows the links of a source tree.
+# An expression of the version of ppsim and a digest of its code. It is text, as a worker's ppsim
+# may lack a function of this module; glob follows the links of a source tree.
 CODE = (
     "(__import__('ppsim.version', fromlist=['version']).VERSION, "
     "__import__('hashlib').sha256(b''.join("
@@ -34,7 +34,7 @@ CODE = (
 
 @dataclass(frozen=True)
 class Connection:
-    """A client of a scheduler, and how many tasks its workers run at once."""
+    """A client of a scheduler, and the number of tasks that its workers run at once."""
 
     client: Any
     threads: int
@@ -42,8 +42,9 @@ class Connection:
 
 @contextmanager
 def connect(address: str) -> Iterator[Connection]:
-    """Connect to the scheduler at an address, or start one here for ``local``; require that its
-    workers run this version of ppsim.
+    """Connect to the scheduler at an address, or start one on this machine for ``local``.
+
+    Its workers must have the same code of ppsim.
 
     Raises:
         InputError: no scheduler at the address.
@@ -59,11 +60,10 @@ def run_on(
     run: Callable[[Any], tuple[int, list[Any]]],
     batches: Sequence[tuple[int, Sequence[Any]]],
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Run batches of tasks; gives the index of a batch's first task and all its results, each batch
-    once.
+    """Run batches of tasks; yield the index of each batch's first task and all its results, once.
 
     Raises:
-        MissingDependency: a worker that came later has another ppsim.
+        MissingDependency: a worker that joined later has another ppsim.
         PpsimError: a batch ends every worker that runs it, or the scheduler is lost.
     """
     from concurrent.futures import CancelledError
@@ -72,9 +72,9 @@ def run_on(
     from distributed.comm import CommClosedError
 
     client, left = cluster.client, {batch[0] for batch in batches}
-    # Sent to each worker once, and not lost with the worker that has it.
-    held = client.submit(_same_function, run, pure=False)
-    futures = client.map(_run_batch, list(batches), code=_own_code(), run=held, pure=False)
+    # As a future, the function is sent to each worker once, and survives the loss of a worker.
+    function = client.submit(_same_function, run, pure=False)
+    futures = client.map(_run_batch, list(batches), code=_own_code(), run=function, pure=False)
     try:
         for done in as_completed(futures, loop=client.loop).batches():
             for first, results in client.gather(done):
@@ -82,8 +82,8 @@ def run_on(
                     left.remove(first)
                     yield first, results
     except KilledWorker as error:
-        what = f"workers were lost again and again while they ran the same tasks: {error}"
-        raise PpsimError(what, "give the workers more memory") from error
+        message = f"workers were lost repeatedly while they ran the same tasks: {error}"
+        raise PpsimError(message, "give the workers more memory") from error
     except (CancelledError, CommClosedError) as error:
         hint = "start it again, and the same command; --results FILE keeps what is finished"
         raise PpsimError("the connection to the Dask scheduler was lost", hint) from error
@@ -97,13 +97,13 @@ def _same_function(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _run_batch(batch: tuple[int, Sequence[Any]], code: object, run: Callable[[Any], Any]) -> Any:
-    _compare_code([code])  # of a worker that came after the others were asked
+    _compare_code([code])  # this worker may have joined after the check of all workers
     return run(batch)
 
 
 @contextmanager
 def _connected(address: str) -> Iterator[Any]:
-    """Connect to the scheduler, or start one here with a worker for each core."""
+    """Connect to the scheduler, or start one on this machine with a worker for each core."""
     try:
         import dask
         from distributed import Client, LocalCluster
@@ -111,7 +111,7 @@ def _connected(address: str) -> Iterator[Any]:
         raise MissingDependency(
             f"--dask needs Dask, which cannot be imported: {error}", INSTALL_DASK
         ) from error
-    # Dask sets a level for the client of its own
+    # Dask sets the level of the client's logger separately
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with ExitStack() as stack:
@@ -124,7 +124,7 @@ def _connected(address: str) -> Iterator[Any]:
         else:
             _find_scheduler(address)
         with warnings.catch_warnings():
-            # other versions of what Dask is built on are its own affair
+            # Dask warns about different versions of its dependencies
             warnings.simplefilter("ignore")
             client = Client(target, timeout=CONNECT_S, set_as_default=False)
         stack.enter_context(client)
@@ -132,15 +132,17 @@ def _connected(address: str) -> Iterator[Any]:
 
 
 def _start_cluster(cluster: Callable[..., Any], retry: bool = True) -> Any:
-    """Start a scheduler and a worker for each core (PpsimError: a worker was lost while it started,
-    twice).
+    """Start a scheduler and a worker for each core.
 
-    An interruption waits until they can be closed.
+    An interrupt waits until they can be closed.
+
+    Raises:
+        PpsimError: a worker was lost at its start, twice.
     """
 
     def start() -> Any:
-        # Held back from the thread that starts workers, now and later, and so from them; what is of
-        # a script is sent.
+        # Workers inherit the blocked interrupt from the thread that starts them, now or later. They
+        # do not import the user's script, as its functions are sent to them.
         with without_interrupts(), without_script():
             return cluster(
                 threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
@@ -162,7 +164,7 @@ def _start_cluster(cluster: Callable[..., Any], retry: bool = True) -> Any:
 
 
 def _find_scheduler(address: str) -> None:
-    """Refuse an address at which no scheduler answers, before a client keeps trying it."""
+    """Raise InputError if no scheduler answers at an address, which a client would try for long."""
     import asyncio
 
     from distributed import rpc
@@ -181,9 +183,7 @@ def _find_scheduler(address: str) -> None:
 
 
 def _check_workers(client: Any, where: str) -> int:
-    """Wait for a worker, require this version of ppsim on all workers, and return the sum of their
-    threads.
-    """
+    """Return the number of threads of all workers, after a check that they have this ppsim."""
     try:
         client.wait_for_workers(1, timeout=WORKERS_S)
     except TimeoutError as error:
@@ -194,7 +194,7 @@ def _check_workers(client: Any, where: str) -> int:
         found["scheduler"] = client.run_on_scheduler(eval, CODE)
     except ImportError as error:
         found["scheduler"] = error
-    # one that was just lost
+    # an OSError is that of a worker that was just lost
     _compare_code(code for code in found.values() if not isinstance(code, OSError))
     return sum(client.nthreads().values())
 
@@ -205,7 +205,7 @@ def _own_code() -> object:
 
 
 def _compare_code(others: Iterable[object]) -> None:
-    """Refuse another version of ppsim, or none, and the same with other code."""
+    """Raise MissingDependency for another version of ppsim, none, or the same with other code."""
     found = {
         code[0] if isinstance(code, tuple) else "none" for code in others if code != _own_code()
     }

@@ -1,6 +1,4 @@
-"""Deadlines: a command sets one, long work checks it, and an alarm interrupts work that does
-not.
-"""
+"""Deadlines: a command sets one, long work checks it, and an alarm interrupts other work."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ class TimeOver(Exception):
 
 @contextmanager
 def end_by(deadline: float) -> Iterator[None]:
-    """Set the deadline of the block, on the monotonic clock; one that is set and earlier stays."""
+    """Set the deadline of the block, on the monotonic clock; an earlier deadline stays in force."""
     token = _deadline.set(min(deadline, _deadline.get()))
     try:
         yield
@@ -44,12 +42,12 @@ def end_when(unwanted: Callable[[], bool]) -> Iterator[None]:
         _unwanted.reset(token)
 
 
-class interrupt_at:  # noqa: N801  (a block of it reads like one of end_by)
-    """Raise TimeOver inside the block once the deadline is past. Blocks of this kind do not nest.
+class interrupt_at:  # noqa: N801  (named like end_by, as it is used in the same way)
+    """Raise TimeOver inside the block once the deadline is past. Such blocks must not be nested.
 
-    It is raised where a function of this package runs: a library's would keep a lock or half a
-    change, and its end is waited for. Only the main thread of a system with timers can; elsewhere
-    work ends where it looks at the time.
+    It is raised only while a function of this package runs, as an exception inside a library could
+    leave a lock or an incomplete change. This needs the main thread and a system with timers;
+    otherwise work ends at its next :func:`check_time`.
     """
 
     def __init__(self, deadline: float) -> None:
@@ -62,7 +60,7 @@ class interrupt_at:  # noqa: N801  (a block of it reads like one of end_by)
         if self.timed:
             self.hook, sys.unraisablehook = sys.unraisablehook, self.lose
             self.before = signal.signal(signal.SIGALRM, self.ring)
-            # again: libraries run, finalizers discard errors
+            # repeatedly, as a library may be running, or a finalizer may discard the exception
             signal.setitimer(signal.ITIMER_REAL, self.left, AGAIN_S)
 
     def __exit__(self, *raised: object) -> None:
@@ -72,9 +70,7 @@ class interrupt_at:  # noqa: N801  (a block of it reads like one of end_by)
             sys.unraisablehook = self.hook
 
     def ring(self, number: int, frame: FrameType | None) -> None:
-        """Raise where nothing is left half done: no library's function, not this class, no clean-up
-        after a raise.
-        """
+        """Raise the exception, except in a library, in this module, or while it is handled."""
         name = frame.f_globals.get("__name__", "") if frame else ""
         if not name.startswith(PACKAGE) or name == __name__:
             return
@@ -86,7 +82,7 @@ class interrupt_at:  # noqa: N801  (a block of it reads like one of end_by)
         raise self.over
 
     def lose(self, lost: sys.UnraisableHookArgs) -> None:
-        """Start the alarm again after a finalizer has discarded the exception."""
+        """Ignore the loss of the exception in a finalizer, as the alarm raises it again."""
         if lost.exc_value is not self.over:
             self.hook(lost)
 
@@ -97,10 +93,10 @@ def seconds_left() -> float:
 
 
 def check_time(needed: float = 0.0) -> None:
-    """Raise where fewer seconds are left than are needed, or the work is unwanted.
+    """Check the deadline.
 
     Raises:
-        TimeOver: it is.
+        TimeOver: fewer seconds are left than needed, or the result is no longer needed.
     """
     if seconds_left() <= needed or _unwanted.get()():
         raise TimeOver

@@ -1,6 +1,4 @@
-"""Work of a library that holds Ctrl-C back as long as it runs, done so that Python gets it at
-once.
-"""
+"""Run blocking C code so that Ctrl-C interrupts it."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ POLL_S = 0.05
 
 
 def run_interruptibly(work: Callable[[], Result], stop: Callable[[], None]) -> Result:
-    """Run blocking C code in a thread, so that Ctrl-C works; return the result."""
+    """Return the result of blocking C code, run in a thread; Ctrl-C calls ``stop`` and raises."""
     done, failed, ended = list[Result](), list[BaseException](), threading.Event()
 
     def run() -> None:
@@ -26,7 +24,7 @@ def run_interruptibly(work: Callable[[], Result], stop: Callable[[], None]) -> R
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        # not a join: Python takes a thread whose join was interrupted for ended
+        # not a join, as Python regards a thread whose join was interrupted as ended
         while not ended.wait(POLL_S):
             pass
     finally:

@@ -1,4 +1,4 @@
-"""JSON written fast, whatever strings and whole numbers it is made of."""
+"""Write JSON fast, including strings and integers that orjson rejects."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 from ppsim.base.text import replace_surrogates
 
-LARGEST = 2**64  # from here on orjson refuses whole numbers
+LARGEST = 2**64  # orjson rejects integers from here on
 
 
 def dump_json(value: object, *, end: bytes = b"") -> bytes:
-    """Write JSON: numpy arrays as lists, numbers that are not finite as null, half characters as
+    """Return JSON, with numpy arrays as lists, infinities and NaN as null, lone surrogates as
     U+FFFD.
 
     Raises:
-        TypeError: a value that JSON has no form for.
+        TypeError: a value cannot be written as JSON.
     """
     import orjson
 
@@ -27,9 +27,7 @@ def dump_json(value: object, *, end: bytes = b"") -> bytes:
 
 
 def with_verdict(value: Mapping[str, Any], verdict: str) -> dict[str, Any]:
-    """Return an answer's object with its verdict right behind its schema; unchanged without a
-    verdict.
-    """
+    """Return an answer's object with the verdict after its schema; unchanged without a verdict."""
     if not verdict:
         return dict(value)
     schema = {"schema": value["schema"]} if "schema" in value else {}

@@ -1,4 +1,4 @@
-"""Progress and notes on standard error: the state of long work, and remarks on an answer."""
+"""Progress and notes on standard error: the state of long work, and remarks on results."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ def _warn(text: str) -> None:
 
 @dataclass
 class Listeners:
-    """The functions that show notes and progress. By default notes are Python warnings and progress
-    is not shown; a command line sets others.
+    """The functions that show notes and progress.
+
+    By default, notes are Python warnings and progress is not shown; the command line sets others.
     """
 
     note: Callable[[str], None] = _warn  # shows the text of a note
-    # makes a bar, where one is wanted; a context manager that gives the function to report to
+    # returns a context manager that shows a bar if wanted, and yields the function to report to
     progress: Callable[[bool], AbstractContextManager[Report]] = lambda wanted: nullcontext(
         lambda done, what: None
     )
-    # shows the words of a block, such as ``compiling``; a context manager
+    # returns a context manager that shows the name of its block's work, such as ``compiling``
     work: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
 
 
@@ -34,17 +35,15 @@ shown = Listeners()
 
 
 def note(text: str) -> None:
-    """Print a note to the user, for example on what was left out."""
+    """Show a note to the user, for example that something was left out."""
     shown.note(text)
 
 
 def progress(wanted: bool = True) -> AbstractContextManager[Report]:
-    """Show a progress bar during the block, if bars are wanted; return the function that reports
-    progress.
-    """
+    """Show a progress bar during the block if ``wanted``; yields the function to report to."""
     return shown.progress(wanted)
 
 
 def long_work(what: str) -> AbstractContextManager[None]:
-    """Print the name of the block's work, such as ``compiling``, on a command line."""
+    """Show the name of the block's work, such as ``compiling``, on a command line."""
     return shown.work(what)

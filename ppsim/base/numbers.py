@@ -1,7 +1,7 @@
 """Format of numbers on terminals, in pictures and on pages; ``numbers.js`` follows the same rules.
 
-Four digits and all before the point, commas between thousands, a true minus, one digit of a
-percent: 3,261 ms, 90.68 GiB, 27.3%, −13.6%. Data (JSON, CSV) has every digit.
+Four significant digits (and all digits before the point), commas between thousands, a true minus,
+percentages with one decimal: 3,261 ms, 90.68 GiB, 27.3%, −13.6%. Data (JSON, CSV) has all digits.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 DIGITS = 4
-WIDEST_DIGITS = 6  # of a column with equal decimals
-ROUNDING = 1e-9  # share of a number by which arithmetic may miss the exact one
+WIDEST_DIGITS = 6  # the most digits of a column with equal decimals
+ROUNDING = 1e-9  # relative rounding error of arithmetic
 MINUS = "\u2212"
 
 
 def format_number(value: float) -> str:
-    """Write four digits, and all digits before the point of larger numbers, with commas between
-    thousands.
-    """
+    """Return a number with four digits, or all digits before the point if there are more."""
     size = abs(value)
     if 10**DIGITS <= size < 1e15:
         return _true_minus(f"{value:,.0f}")
@@ -29,22 +27,20 @@ def format_number(value: float) -> str:
 
 
 def format_part(value: float, whole: float) -> str:
-    """Format a part of a whole, rounded to a hundred-thousandth of the whole."""
+    """Return a part of a whole as text, rounded to a hundred-thousandth of the whole."""
     if not (math.isfinite(whole) and whole > 0 and math.isfinite(value)):
         return format_number(value)
     return format_number(round(value, max(0, DIGITS - math.floor(math.log10(whole)))))
 
 
 def format_range(low: float, high: float) -> str:
-    """Write both ends of a range of positive numbers with the decimals that the higher has in three
-    digits.
-    """
+    """Return both ends of a range of positive numbers, with three digits of the higher one."""
     digits = max(0, 2 - math.floor(math.log10(high)))
     return f"{low:,.{digits}f}-{high:,.{digits}f}"
 
 
 def round_down(value: float, digits: int) -> str:
-    """Format a number of at least 0 with ``digits`` digits, rounded down."""
+    """Return a number of at least 0 as text with ``digits`` digits, rounded down."""
     if value <= 0:
         return "0"
     unit = _last_digit(value, digits)
@@ -52,7 +48,7 @@ def round_down(value: float, digits: int) -> str:
 
 
 def round_up(value: float, digits: int) -> str:
-    """Format a number above 0 with ``digits`` digits, rounded up."""
+    """Return a number above 0 as text with ``digits`` digits, rounded up."""
     unit = _last_digit(value, digits)
     return format_number(math.ceil(value / unit * (1 - ROUNDING)) * unit)
 
@@ -63,22 +59,22 @@ def _last_digit(value: float, digits: int) -> float:
 
 
 def format_share(share: float) -> str:
-    """Write a share in percent with one digit after the point."""
+    """Return a share in percent with one decimal."""
     if not math.isfinite(share):
         return "infinite"
     return _true_minus(f"{100 * share:{',.1f' if abs(share) < 1e9 else '.3g'}}%")
 
 
 def format_change(share: float) -> str:
-    """Write a change in percent, with its sign."""
+    """Return a relative change in percent, with its sign."""
     return ("+" if share > 0 and format_share(share) != "0.0%" else "") + format_share(share)
 
 
 def format_column(values: Sequence[float | None]) -> list[str]:
-    """Format the numbers of a column with equal decimals: four digits of the largest one, and three
-    of the smallest; None is empty.
+    """Return the numbers of a column with equal decimals; None is empty.
 
-    Where that takes more than six digits, each number has four of its own.
+    The largest has at least four digits, and the smallest at least three. If that takes more than
+    six digits, each number has four digits instead.
     """
     sizes = [abs(value) for value in values if value and math.isfinite(value)]
     if not sizes or all(float(size).is_integer() for size in sizes):
@@ -94,10 +90,10 @@ def format_column(values: Sequence[float | None]) -> list[str]:
 
 
 def align_decimals(texts: Sequence[str]) -> list[str]:
-    """Format the numbers of a column with equal numbers of decimals, the most that one has, if four
-    digits fit.
+    """Return the numbers of a column with as many decimals as the number with most decimals.
 
-    A number with its plus may stand after words: ``bubble +0.12 s``.
+    No number gets more than four digits. Words may precede a number with a plus: ``bubble +0.12
+    s``.
     """
     found = [_NUMBER.fullmatch(text) for text in texts]
     most = max((len(each["part"]) for each in found if each), default=0) - 1
@@ -108,7 +104,7 @@ def align_decimals(texts: Sequence[str]) -> list[str]:
 
 
 def align_right(texts: Sequence[str]) -> list[str]:
-    """Write the numbers of a column with decimals below decimals, all as wide as the widest."""
+    """Return the numbers of a column with aligned decimals, all as wide as the widest."""
     aligned = align_decimals(texts)
     wide = max(map(len, aligned), default=0)
     return [text.rjust(wide) for text in aligned]
@@ -119,7 +115,7 @@ def align_rows(rows: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
     unchanged.
     """
     wide = max(map(len, rows), default=0)
-    whole = [row for row in rows if len(row) == wide > 0]  # others are remarks
+    whole = [row for row in rows if len(row) == wide > 0]  # shorter rows are remarks
     names, *columns = zip(*whole, strict=True) if whole else [()]
     aligned = zip(names, *map(align_decimals, columns), strict=True)
     return [next(aligned) if len(row) == wide > 0 else row for row in rows]
@@ -146,7 +142,7 @@ def _true_minus(text: str) -> str:
 
 
 def with_unit(amount: str, unit: str) -> str:
-    """Return a written amount with its unit, such as ``1 activation``; bytes have theirs."""
+    """Return an amount with its unit, such as ``1 activation``; sizes already have a unit."""
     if unit == "B":
         return amount
     ending = "es" if unit.endswith("ches") else "s"

@@ -1,6 +1,4 @@
-"""Run the user's code: prints go to standard error, and exceptions become one error that names the
-line.
-"""
+"""Run a user's code: prints go to standard error, exceptions become an InputError with the line."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ MOST = 500  # characters of the error that the code raised
 
 
 def run_file(path: str) -> ModuleType:
-    """Run a Python file and return its module. It can import its neighbours; installed modules come
-    first.
+    """Run a Python file and return its module; it can import files in its folder.
 
     Raises:
         InputError: there is no such file, or its code fails.
@@ -34,7 +31,7 @@ def run_file(path: str) -> ModuleType:
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # dataclasses look up their module
     try:
         with outside_code(path):
             spec.loader.exec_module(module)
@@ -46,11 +43,11 @@ def run_file(path: str) -> ModuleType:
 
 @contextmanager
 def outside_code(path: str, doing: str = "") -> Iterator[None]:
-    """Send prints to standard error, and turn anything raised into an InputError.
+    """Send prints to standard error, and convert exceptions to InputError.
 
     Args:
-        path: the file whose line is named, or the name of something installed.
-        doing: the step that the code is in, for the message.
+        path: the file whose line the message has, or the name of an installed module.
+        doing: the current step of the code, for the message.
     """
     try:
         with redirect_stdout(sys.stderr):
@@ -62,10 +59,10 @@ def outside_code(path: str, doing: str = "") -> Iterator[None]:
 
 
 def explain_failure(path: str, error: BaseException, doing: str = "") -> InputError:
-    """Make the error for code of the user's that failed, with the line that raised it."""
+    """Return the error for a failure in a user's code, with the line that raised."""
     frames = traceback.extract_tb(error.__traceback__)
     line = next((f" (line {f.lineno})" for f in reversed(frames) if f.filename.endswith(path)), "")
-    if not line and frames and not isinstance(error, SyntaxError):  # which says its own line
+    if not line and frames and not isinstance(error, SyntaxError):  # which states its line
         line = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
     where = f"{path}, {doing}," if doing else path
     if isinstance(error, SystemExit):

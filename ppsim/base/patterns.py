@@ -1,4 +1,4 @@
-"""Patterns of plain data, as JSON has it."""
+"""Patterns of plain data, such as decoded JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ LARGEST = 1 << 63
 def matches(value: Any, pattern: Any) -> bool:
     """Return whether a value matches a pattern.
 
-    A pattern is a type of plain data, where ``float`` is any finite number and ``int`` one of 63
-    bits; a tuple of patterns, one of which must match; a list of the pattern of each entry; or the
-    patterns of an object's names, all of which it must have, but those that end in ``?``.
+    A pattern is a type of plain data (``float`` is any finite number, ``int`` an integer of 63
+    bits); a tuple of patterns, of which one must match; a list with the pattern of each entry; or a
+    mapping with the pattern of each name of an object. Names that end in ``?`` may be missing.
     """
     if isinstance(pattern, tuple):
         return any(matches(value, each) for each in pattern)

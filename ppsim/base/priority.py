@@ -1,4 +1,4 @@
-"""Real-time priority, under which a thread that a message or a timer wakes runs at once."""
+"""Real-time scheduling for measurements, so that a woken thread runs at once."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from ppsim.errors import PpsimError
 
 PRIORITY = 10
-# of the time at real-time priority: Linux stops processes that leave less than 5 % of a second to
-# others
+# share of the time without real-time priority; Linux stops real-time processes that leave less than
+# 5 % of a second to others
 REST = 0.5
 
 
 @contextmanager
 def real_time_priority(wanted: bool) -> Iterator[Callable[[bool], None]]:
-    """Give a function that raises all threads of this process to real-time priority, or lowers
-    them; if ``wanted``.
+    """Yield a function that sets real-time priority for all threads of this process (True), or ends
+    it (False); it does nothing unless ``wanted``.
 
-    Threads that start later inherit the priority. At the end all are lowered.
+    Threads that start later inherit the priority. It ends with the block.
 
     Raises:
         PpsimError: the system does not allow it.

@@ -1,4 +1,4 @@
-"""Files of finished rows, from which work that was interrupted is taken up again."""
+"""Files of finished rows, from which interrupted work continues."""
 
 from __future__ import annotations
 
@@ -19,38 +19,39 @@ from ppsim.version import VERSION
 IsSound = Callable[[str, Row], bool]
 KEPT = (".csv", ".parquet")
 EVERY_S = 5.0
-SHARE = 0.05  # of the time, at most, goes into writing
-# Further columns: the key, a fingerprint of the inputs, a digest that shows later changes, the
-# whole row as JSON.
+SHARE = 0.05  # of the time is spent on writing, at most
+# Further columns: the key, a fingerprint of the inputs, a digest that detects changes, and the row
+# as JSON.
 KEY, MARK, DIGEST, WHOLE = "key", "inputs", "digest", "row"
 
 
 class Results:
-    """Finished rows by key, in a file that is rewritten as a whole every few seconds and at the end
-    of the block.
+    """Finished rows by key, in a file that is rewritten every few seconds and at the end of the
+    block.
 
-    Rows are plain data: texts, numbers, lists of them. Without a path they are kept in memory
-    alone. Runs with the same inputs may share a file: each keeps the rows that the others have
-    written.
+    Rows are plain data: texts, numbers, lists of them. Without a path they are only in memory. Runs
+    with the same inputs may share a file: each keeps the rows written by the others.
 
     Attributes:
         path: of the file, or None.
         mark: a fingerprint of the inputs.
-        rows: by key, of the file and the finished ones.
-        cut: whether the last row of the CSV file was incomplete, and was left out.
+        rows: the rows of the file and the finished rows, by key.
+        cut: whether the last row of the CSV file was incomplete, so that it was ignored.
     """
 
     def __init__(
         self, path: str | None, inputs: object, is_sound: IsSound = lambda key, row: True
     ) -> None:
-        """Read the rows that a CSV or Parquet file already has; ``inputs`` are plain data that rows
-        depend on.
+        """Read the existing rows of a CSV or Parquet file.
 
-        ``is_sound`` says of a key and its row whether this work can have written it: anybody can
-        compute the digest of a row.
+        Args:
+            path: the file, or None.
+            inputs: plain data that the rows depend on.
+            is_sound: returns whether this work can have written a key and its row; the digest of a
+                row is no proof, as anybody can compute it.
 
         Raises:
-            InputError: the file cannot be read or written, its rows are of other inputs, or one is
+            InputError: the file cannot be read or written, its rows have other inputs, or a row is
                 not sound.
             MissingDependency: pyarrow is not installed.
         """
@@ -68,7 +69,7 @@ class Results:
             self.rows, self.cut = self._take_others()
 
     def add(self, key: str, row: Row) -> None:
-        """Keep a finished row."""
+        """Add a finished row."""
         self.rows[key] = row
         self._changed = True
         if self.path and time.monotonic() > self._due:
@@ -100,7 +101,7 @@ class Results:
         return {**scalars, KEY: key, MARK: self.mark, DIGEST: fingerprint([key, text]), WHOLE: text}
 
     def _take_others(self) -> tuple[dict[str, Row], bool]:
-        """Read the file if it is not as this run left it; whether its last row was cut."""
+        """Return the rows of the file if it has changed since, and whether it was cut."""
         state = _state(self.path)
         if self.path is None or state in (None, self._seen):
             return {}, False
@@ -115,7 +116,7 @@ class Results:
 
 
 def fingerprint(inputs: object) -> str:
-    """Compute a short text that differs for other inputs, and for another version of ppsim."""
+    """Return a short text that identifies the inputs and the version of ppsim."""
     text = json.dumps([VERSION, inputs], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -129,9 +130,7 @@ def _state(path: str | None) -> object:
 
 
 def _read(path: str, mark: str, is_sound: IsSound) -> tuple[dict[str, Row], bool]:
-    """Return the rows by key, and whether a CSV file was cut short, whose last row is then left
-    out.
-    """
+    """Return the rows by key, and whether a CSV file was cut; then its last row is ignored."""
     rows = read_table(path, columns=(KEY, MARK, DIGEST, WHOLE))
     cut = len(rows) > 1 and _full_row(rows[-1]) is None
     rows = rows[:-1] if cut else rows
@@ -166,14 +165,14 @@ def _read(path: str, mark: str, is_sound: IsSound) -> tuple[dict[str, Row], bool
 
 
 def _damaged(path: str, key: str) -> InputError:
-    what = f"'{path}': the row of {quote(key)} is damaged, or was changed since it was written"
     return InputError(
-        what, "remove that row, and it is computed again; or give the name of a new file"
+        f"'{path}': the row of {quote(key)} is damaged, or was changed since it was written",
+        "remove that row, and it is computed again; or give the name of a new file",
     )
 
 
 def _full_row(row: Row) -> Row | None:
-    """Return the row that is kept as text; None where the text is not all there."""
+    """Return the row stored as JSON; None if the text is incomplete."""
     try:
         found = json.loads(row.get(WHOLE) or "")
     except (ValueError, RecursionError):

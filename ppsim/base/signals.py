@@ -1,7 +1,7 @@
-"""Signals that ask a program to end: an exception, so that all is cleared away before it does.
+"""Signals that end a program: they raise an exception, so that the program cleans up first.
 
-The first one raises a KeyboardInterrupt, whichever it is; a second one is ignored, as it would cut
-the clearing away short; a third one ends the process at once.
+The first signal raises a KeyboardInterrupt; a second one is ignored, as it would interrupt the
+clean-up; a third one ends the process at once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ AGAIN_S = 0.05
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the program to end. The class is not KeyboardInterrupt, on which Python ends
-    itself by SIGINT.
+    """A signal is to end the program.
+
+    It is a subclass, as Python ends itself by SIGINT on a plain KeyboardInterrupt.
     """
 
 
@@ -36,12 +37,11 @@ _held = False
 
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """Treat SIGTERM, SIGHUP and SIGQUIT like Ctrl-C within the block: raise, so that everything is
-    cleared away.
+    """Raise on SIGTERM, SIGHUP and SIGQUIT within the block as on Ctrl-C, so that work cleans up.
 
-    Signals that are ignored, and signals with a handler of the program's own, stay as they are.
+    Signals that are ignored or have a handler are unaffected.
     """
-    # only that one may set handlers of signals
+    # only the main thread may set handlers of signals
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -52,7 +52,7 @@ def orderly_end() -> Iterator[None]:
         _received.clear()
         resume()
         sys.unraisablehook = lambda lost: _raise_again(hooks[0], lost)
-        # Extension modules print an interrupt of their own imports, and raise another error.
+        # Extension modules print an interrupt of their imports, and raise another error.
         sys.excepthook = lambda kind, *error: (
             None if kind is Interrupted else hooks[1](kind, *error)
         )
@@ -68,11 +68,10 @@ def orderly_end() -> Iterator[None]:
 
 @contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Block Ctrl-C for this thread during the block, and permanently for processes and threads that
-    it starts.
+    """Block Ctrl-C for this thread during the block, and for processes and threads that it starts.
 
-    Another thread may get the signal, and so may come others that end a program: the main thread
-    raises at the end.
+    In those it stays blocked. A signal that another thread receives meanwhile, or another signal
+    that ends the program, is raised at the end of the block in the main thread.
     """
     global _held
     if not hasattr(signal, "pthread_sigmask"):
@@ -80,7 +79,7 @@ def without_interrupts() -> Iterator[None]:
         return
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # which lets signals through again as it starts
+    resource_tracker.ensure_running()  # before, as it unblocks signals at its start
     before, held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), _held
     _held = held or threading.current_thread() is threading.main_thread()
     try:
@@ -93,15 +92,15 @@ def without_interrupts() -> Iterator[None]:
 
 
 def first_signal() -> int:
-    """Return the number of the first signal that asked the program to end; 0 for none."""
+    """Return the number of the first signal that was to end the program; 0 for none."""
     return _received[0] if _received else 0
 
 
 def raise_swallowed() -> None:
-    """Raise an interrupt again that was swallowed; numpy discards every error of some look-ups.
+    """Raise an interrupt again that a library discarded, as numpy does in some look-ups.
 
     Raises:
-        Interrupted: a signal came and work goes on all the same.
+        Interrupted: a signal was received, but its exception did not end the work.
     """
     if len(_received) > _dealt_with:
         raise Interrupted

@@ -1,7 +1,7 @@
-"""Reading files: the only way in which bytes of a user's file come into ppsim.
+"""Read users' files; all content of such files is read here.
 
-Regular files and standard input are read, up to a limit of size, and whatever is gzipped is
-decompressed up to the same limit (:mod:`ppsim.base.unpack.limits`).
+Regular files and standard input are read up to a limit of size, and gzipped content is decompressed
+up to the same limit (:mod:`ppsim.base.unpack.limits`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHUNK = 1 << 20
 
 
 def name_of(path: str) -> str:
-    """Name a file in messages: its path, fit to be shown."""
+    """Return a file's path for messages, shortened and printable."""
     return shorten(path, 1000)
 
 
@@ -33,7 +33,7 @@ def read_bytes(path: str, *, stdin: bool = False, largest: int = LARGEST) -> byt
     Args:
         path: a regular file.
         stdin: whether ``-`` is standard input.
-        largest: the limit in bytes, where the environment sets none.
+        largest: the limit in bytes, unless the environment sets one.
 
     Raises:
         InputError: the file cannot be read, is not a regular file, is larger than the limit, or its
@@ -73,7 +73,7 @@ def _read_standard_input(largest: int) -> bytes:
 
 def _read_file(path: str, name: str, largest: int) -> bytes:
     _check_kind(os.stat(path).st_mode, name)
-    # Without waiting: the file may have become a pipe since.
+    # without blocking, as the file may have become a pipe since the check
     with open(
         os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)),
         "rb",
@@ -96,7 +96,7 @@ def _check_kind(mode: int, name: str) -> None:
 
 
 def _read_up_to(file: io.RawIOBase | BinaryIO, largest: int, chunk: int) -> bytes:
-    """Read to the end, or until there is more than ``largest`` bytes."""
+    """Return the content up to the end, or slightly more than ``largest`` bytes of it."""
     pieces, size = list[bytes](), 0
     while size <= largest and (piece := file.read(chunk)):
         pieces.append(piece)

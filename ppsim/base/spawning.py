@@ -1,4 +1,4 @@
-"""Environment of child processes."""
+"""Start child processes without running the user's script in them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from types import ModuleType
 
 @contextmanager
 def without_script(pickled: bytes = b"") -> Iterator[None]:
-    """Start processes during the block without importing the user's script, unless their pickled
+    """Keep processes started in the block from importing the user's script, unless their pickled
     input needs it.
 
-    Python imports it in each process, which would run the script's top level again.
+    By default Python imports it in each process, which runs the top level of the script again.
     """
     script = sys.modules["__main__"]
     if b"__main__" not in pickled:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,13 @@ MADE_BY = "made_by"
 TABLES = (".csv", ".json", ".parquet")
 MOST_COLUMNS = 2000
 _ROW, _CELL = 200, 64  # bytes of memory besides the characters
-# Texts that a spreadsheet would run as formulas, or trims to one; with an apostrophe before them it
-# takes them as text. One that such a text has already stays apart, so that reading gives what was
-# written.
+# Texts that a spreadsheet would run as formulas, some after trimming. An apostrophe in front makes
+# them text. Texts that begin with apostrophes and a formula get one more, so that reading restores
+# them.
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 
-# What colours a terminal, moves its cursor or turns its text round where a table is printed. It is
-# written as an escape such as \\x1b, and so is the backslash of a text that looks like one.
+# Control characters that colour a printed table, move the cursor or reverse the text. They are
+# written as escapes such as \\x1b, and so is the backslash of a text that looks like an escape.
 _CONTROL = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
     r"|\\(?=x(?:0[0-8bcef]|1[0-9a-f]|5c|7f|[89][0-9a-f])|u(?:202[a-e]|206[6-9]))"
@@ -38,10 +39,10 @@ _ESCAPE = re.compile(r"\\(?:x(0[0-8bcef]|1[0-9a-f]|5c|7f|[89][0-9a-f])|u(202[a-e
 
 
 def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
-    """Return the suffix that names a table's format.
+    """Return the suffix of a table's file, which decides its format.
 
     Raises:
-        InputError: none of the formats has it.
+        InputError: no format has this suffix.
         MissingDependency: pyarrow, which Parquet needs, is not installed.
     """
     suffix = Path(path).suffix.lower()
@@ -59,11 +60,10 @@ def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
 def save_table(
     rows: Sequence[Row], target: str, suffix: str = "", inputs: Row | None = None
 ) -> None:
-    """Write rows with one column for each key that any of them has; a list is JSON text in CSV.
+    """Write rows with one column for each key; a list is JSON text in CSV.
 
-    ``inputs`` are how the table was made: a last column of CSV with the version and the command,
-    which every reader takes as text and which survives when tables are joined; in Parquet the
-    metadata ``ppsim``.
+    ``inputs``, the version and the command, are written as the last column in CSV, which survives
+    when tables are joined, and as the metadata ``ppsim`` in Parquet.
 
     Raises:
         InputError: an unknown suffix, or a file that cannot be written.
@@ -82,11 +82,10 @@ def save_table(
 
 
 def write_columns(header: Mapping[str, Any], columns: Mapping[str, Any], suffix: str) -> bytes:
-    """Return the bytes of a file with columns of equal length, as CSV, JSON lines or Parquet by its
-    suffix.
+    """Return the bytes of a file with columns of equal length: CSV, JSON lines or Parquet.
 
-    The header, an object with facts about all rows, is a line after ``#`` in CSV, the first line of
-    JSON lines, the metadata ``ppsim`` in Parquet (MissingDependency: pyarrow is not installed).
+    The header, an object that describes all rows, is a comment line in CSV, the first line of JSON
+    lines, the metadata ``ppsim`` in Parquet (MissingDependency: pyarrow is not installed).
     """
     import numpy as np
 
@@ -106,7 +105,7 @@ def write_columns(header: Mapping[str, Any], columns: Mapping[str, Any], suffix:
 
 
 def _escaped_column(column: list[Any]) -> list[Any]:
-    """Escape the texts of a column, each different one once."""
+    """Return a column with escaped texts; equal texts are escaped once."""
     escaped = {cell: _escape(cell) for cell in {cell for cell in column if isinstance(cell, str)}}
     return [escaped.get(cell, cell) for cell in column] if escaped else column
 
@@ -117,14 +116,14 @@ def read_table(
     columns: Collection[str] = (),
     lists: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Read the rows of a CSV file, whose cells are texts, or of a Parquet file.
+    """Return the rows of a CSV file, whose cells are texts, or of a Parquet file.
 
     Args:
         path: the file.
-        hint: suggested where it cannot be read.
-        columns: to read; all by default.
-        lists: columns that must not hold lists or objects; other columns are left out where they
-            do.
+        hint: the suggestion if it cannot be read.
+        columns: the columns to read; all by default.
+        lists: columns in which lists or objects are an error; other columns with lists or objects
+            are left out.
 
     Raises:
         InputError: the file cannot be read, or is too large in memory.
@@ -145,7 +144,13 @@ def _rows_of_csv(lines: Lines, columns: Collection[str], meter: Meter) -> list[d
     names = [_strip_formula_guard(cell) for cell in next(table, [])]
     wanted = [(place, name) for place, name in enumerate(names) if name in columns or not columns]
     _refuse_columns(lines.name, len(wanted))
-    for row in table:
+    _refuse_twice(lines.name, [name for _, name in wanted])
+    for number, row in enumerate(table, 1):
+        if any(map(str.strip, row[len(names) :])):
+            raise InputError(
+                f"{lines.name}: row {number} has {len(row)} cells for {len(names)} columns",
+                "one cell for each column; a cell with a comma stands in quotation marks",
+            )
         cells = {
             name: _strip_formula_guard(row[place]) if place < len(row) else None
             for place, name in wanted
@@ -167,8 +172,8 @@ def _rows_of_parquet(
 
     table = open_parquet(data, name, hint, meter)
     if nested := [column for column in table.nested if column in lists]:
-        what = f"{name}: column {quote(nested[0])} holds lists or objects"
-        raise InputError(what, "a number or a text in each cell, or a .json file")
+        message = f"{name}: column {quote(nested[0])} contains lists or objects"
+        raise InputError(message, "a number or a text in each cell, or a .json file")
     wanted = [column for column in table.columns if column in columns or not columns]
     _refuse_columns(name, len(wanted))
     meter.take(table.rows * (_ROW + _CELL * len(wanted)))
@@ -185,6 +190,14 @@ def _refuse_columns(name: str, count: int) -> None:
         )
 
 
+def _refuse_twice(name: str, columns: Sequence[str]) -> None:
+    """Refuse two columns of one name, of which a reader would take the last."""
+    counts = Counter(column for column in columns if column.strip())
+    for column, count in counts.most_common(1):
+        if count > 1:
+            raise InputError(f"{name} has two columns {quote(column)}", "rename one of them")
+
+
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
@@ -197,7 +210,7 @@ def _csv_of(rows: Sequence[Row]) -> bytes:
     lines += map(
         list, zip(*([_cell(value) for value in column] for column in columns.values()), strict=True)
     )
-    # csv leaves a lone carriage return bare, and readers begin a row at it.
+    # csv does not quote a lone carriage return, at which readers begin a row.
     returns = any("\r" in cell for line in lines for cell in line if isinstance(cell, str))
     csv.writer(
         out, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
@@ -215,7 +228,7 @@ def _cell(value: Any) -> Any:
 
 
 def _escape(text: str) -> str:
-    """Write control characters, all but tabs and line ends, as escapes."""
+    """Return a text with control characters, except tabs and line ends, as escapes."""
     return _CONTROL.sub(_escape_of, text)
 
 

@@ -1,6 +1,4 @@
-"""Text from files and command lines made fit to be shown: one line, no control characters, not too
-long.
-"""
+"""Make text from files and command lines safe to show: short lines without control characters."""
 
 from __future__ import annotations
 
@@ -10,65 +8,60 @@ from collections.abc import Iterable, Sequence
 
 from ppsim.errors import InputError
 
-STANDARD_INPUT = "-"  # in place of the name of a file
+STANDARD_INPUT = "-"  # instead of the name of a file
 MOST = 200  # characters of a name in a message
 MOST_OF_LINE = 4000
 _BREAKS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
-# Control characters, characters that change the direction of text, and what XML and UTF-8 cannot
-# carry.
+# Control characters, characters that change the direction of text, and characters that XML or UTF-8
+# cannot encode.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def one_line(text: str) -> str:
-    """Replace line breaks and tabs by blanks, and characters that terminals and files must not get
-    by U+FFFD.
-    """
+    """Return a text with line breaks and tabs as blanks, and unprintable characters as U+FFFD."""
     return _UNPRINTABLE.sub("\ufffd", _BREAKS.sub(" ", text))
 
 
 def mermaid_line(text: str) -> str:
-    """Return a text as one line without Mermaid directives, which Mermaid obeys anywhere in a
-    line.
-    """
+    """Return a text as one line without Mermaid directives, which work anywhere in a line."""
     return one_line(text).replace("%%{", "%% {")
 
 
 def printable(text: str) -> str:
-    """Make every line of a text as :func:`one_line` does, and keep its line ends."""
+    """Return a text with :func:`one_line` applied to each line."""
     return "\n".join(map(one_line, text.split("\n")))
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates by U+FFFD. File names may have them, UTF-8 files cannot."""
+    """Return a text with lone surrogates, which UTF-8 cannot encode, as U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def shorten(text: str, most: int = MOST) -> str:
-    """Make one line of a text and cut it to ``most`` characters."""
+    """Return a text as one line of at most ``most`` characters."""
     return one_line(text if len(text) <= most else text[: most - 3] + "...")
 
 
 def shorten_lines(text: str) -> str:
-    """Make every line of a message fit to be shown, and keep its line ends."""
+    """Return a message with each line shortened and printable."""
     return "\n".join(shorten(line, MOST_OF_LINE) for line in text.split("\n"))
 
 
 def underline(line: str, most: int = 120) -> str:
-    """Return a line of a file, indented, with marks below it, for a message that says what is wrong
-    with it.
-    """
+    """Return a line of a file, indented and with carets below it, for an error message."""
     excerpt = shorten(line.strip(), most)
     return f"  {excerpt}\n  {'^' * len(excerpt)}"
 
 
 def unreadable_line(source: str, number: int, line: str, why: str, hint: str) -> InputError:
-    """Return the error of a line of a file, counted from 1, with the line and the reason."""
+    """Return the error of a line of a file (numbered from 1), with the line and the reason."""
     return InputError(f"{source}, line {number}: {why}\n{underline(line)}", hint)
 
 
 def guess_of(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Ask whether the shortest known word with this part (dgx-h100 for h100), or the closest, was
-    meant; else empty.
+    """Return a question that suggests a known word for a mistyped one; empty if none is close.
+
+    It is the shortest known word with this part (dgx-h100 for h100), or else the closest one.
     """
     import difflib
 
@@ -79,14 +72,18 @@ def guess_of(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def quote(value: object, most: int = 80) -> str:
-    """Write a value from a file as Python would, shortened, for messages."""
+    """Return a value from a file in Python's notation, shortened, for messages."""
     if isinstance(value, int) and value.bit_length() > 4 * most:
         return f"a whole number of {value.bit_length()} bits"
-    return shorten(repr(value[:most] if isinstance(value, list | str) else value), most)
+    try:
+        written = repr(value[:most] if isinstance(value, list | str) else value)
+    except ValueError:  # Python writes no number of thousands of digits
+        return "a number of thousands of digits"
+    return shorten(written, most)
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """Return words as one line for a shell, quoted, without characters that a terminal obeys."""
+    """Return words as one quoted line for a shell, without control characters."""
     return " ".join(
         shlex.quote(word) if word.isprintable() else f"$'{_escape(word)}'" for word in words
     )

@@ -10,9 +10,7 @@ _SCALED = re.compile(r"(.*?)(?: / ([0-9]{1,18}))?", re.DOTALL)
 
 
 def microseconds(unit: str) -> float:
-    """Return the microseconds that a trace draws for one unit: its length, or 1000 if it has
-    none.
-    """
+    """Return the length of a unit in a trace, in microseconds; 1000 for units without one."""
     return MICROSECONDS.get(unit, UNKNOWN)
 
 
@@ -24,10 +22,8 @@ def scaled_unit(unit: str, scale: int) -> str:
 
 
 def parse_scaled_unit(text: str) -> tuple[str, int]:
-    """Unit and scale of a text that :func:`scaled_unit` wrote; a scale of 0 counts as part of the
-    unit.
-    """
+    """Return unit and scale of a text from :func:`scaled_unit`; 0 is not a scale."""
     found = _SCALED.fullmatch(text)
-    assert found is not None  # the pattern takes any text
+    assert found is not None  # the pattern matches any text
     scale = int(found[2] or 1)
     return (found[1], scale) if scale else (text, 1)

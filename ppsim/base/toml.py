@@ -1,9 +1,9 @@
-"""Frozen dataclasses as TOML files and back; a fault of a file is named with its line.
+"""Read and write frozen dataclasses as TOML files; errors have the line.
 
-A field of type str, bool, int or float is a key, a tuple of them an array; a dataclass is a
-``[table]``; a tuple of dataclasses is a ``[[table]]`` repeated; a field with a default may be left
-out. Arrays and bool are read only. A dataclass refuses a value by raising :class:`RefusedValue`
-from its ``__post_init__``.
+A field of type str, bool, int or float is a key, a tuple of such values an array; a dataclass is a
+``[table]``; a tuple of dataclasses is a repeated ``[[table]]``; a field with a default may be
+missing. Arrays and bool can be read, not written. A dataclass rejects a value by raising
+:class:`RefusedValue` in its ``__post_init__``.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ T = TypeVar("T")
 Place = tuple[str | int, ...]
 LARGEST_BYTES = 4 << 20
 LARGEST = {bool: 1, int: (1 << 63) - 1, float: 10**300}
-KEPT = 8  # files that were read last, which are not parsed again
-MOST_PARTS = 16  # of a dotted key, which tomllib reads in time and memory of their square
+CACHED = 8  # number of parsed files in the cache
+MOST_PARTS = 16  # of a dotted key, as tomllib's time and memory grow with their square
 WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 _STRING = re.compile(r"""'[^'\n]*+'|"(?:[^"\\\n]|\\.)*+"|#.*""")
 _SEPARATOR = re.compile(r"[,=\[\]{}]")
 
 
 class RefusedValue(ValueError):
-    """A value that a dataclass refuses.
+    """A value that a dataclass rejects.
 
     Attributes:
         key: the field.
@@ -51,20 +51,20 @@ class RefusedValue(ValueError):
 
 
 def require_one_of(key: str, value: str, allowed: Iterable[str]) -> None:
-    """Refuse a value that is none of those allowed."""
+    """Raise RefusedValue unless a value is one of those allowed."""
     if value not in allowed:
         raise RefusedValue(key, f"must be one of {', '.join(allowed)}, got {value!r}")
 
 
 def not_negative(row: object, *keys: str) -> None:
-    """Refuse fields below zero."""
+    """Raise RefusedValue if a field is below zero."""
     for key in keys:
         if getattr(row, key) < 0:
             raise RefusedValue(key, f"must be 0 or more, got {getattr(row, key):g}")
 
 
 def check_range(row: object, least: int, most: int, *keys: str) -> None:
-    """Refuse fields that are less or more."""
+    """Raise RefusedValue if a field is below ``least`` or above ``most``."""
     for key in keys:
         if not least <= getattr(row, key) <= most:
             raise RefusedValue(
@@ -73,7 +73,7 @@ def check_range(row: object, least: int, most: int, *keys: str) -> None:
 
 
 def read(path: str, cls: type[T], schema: str, example: str = "as ppsim calibrate writes it") -> T:
-    """Read a dataclass from a TOML file with this ``schema``.
+    """Return the dataclass in a TOML file with this ``schema``.
 
     Raises:
         InputError: the file is missing, empty, not text, not TOML, of another schema, or has a key
@@ -99,8 +99,8 @@ def _parse(text: str, path: str, cls: type[Any], schema: str, hint: str) -> Any:
     return _build(cls, data, (), _Source(path, lines))
 
 
-# a command reads the same file for several of its numbers
-_parsed: Callable[..., Any] = lru_cache(maxsize=KEPT)(_parse)
+# cached, as a command reads the same file several times
+_parsed: Callable[..., Any] = lru_cache(maxsize=CACHED)(_parse)
 
 
 @cache
@@ -110,7 +110,7 @@ def list_installed(folder: Path) -> Mapping[str, Path]:
 
 
 def read_installed(path: Path, cls: type[T], schema: str) -> T:
-    """Read a file of the library, once."""
+    """Return the dataclass in a file of the installed package, cached."""
     return typing.cast(T, _read_once(str(path), cls, schema))
 
 
@@ -127,7 +127,7 @@ def _loads(text: str, path: str, hint: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise InputError(f"'{path}' is TOML nested too deeply", hint) from None
-    except ValueError as error:  # tomllib's own, and Python's of a number with thousands of digits
+    except ValueError as error:  # from tomllib, or from Python for a number with too many digits
         why = shorten(str(error))
         raise InputError(
             f"'{path}' is not whole or not TOML: {why}", "fix that line, or make the file again"
@@ -135,14 +135,12 @@ def _loads(text: str, path: str, hint: str) -> dict[str, Any]:
 
 
 def _dots_of_longest_key(line: str) -> int:
-    """Return the largest number of dots in a dotted key of a line; strings and comments do not
-    count.
-    """
+    """Return the largest number of dots in a dotted key of a line, outside strings and comments."""
     return max(part.count(".") for part in _SEPARATOR.split(_STRING.sub("s", line)))
 
 
 def dump(value: Any, schema: str) -> str:
-    """Write a dataclass as TOML; numbers to six digits."""
+    """Return a dataclass as TOML, with numbers of six digits."""
     return "\n".join([f'schema = "{schema}"', *_dump(value, "")]) + "\n"
 
 
@@ -222,7 +220,7 @@ def _value(hint: Any, value: Any, place: Place, source: _Source) -> Any:
 
 
 def _lines(text: str) -> dict[Place, int]:
-    """Find the line of every table and key, such as ``("op", 1, "kind")``."""
+    """Return the line of every table and key, such as ``("op", 1, "kind")``."""
     lines: dict[Place, int] = {}
     table: Place = ()
     repeats = Counter[Place]()

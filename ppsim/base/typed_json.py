@@ -1,4 +1,4 @@
-"""JSON decoded into declared types; errors name the place in the file."""
+"""Decode JSON into declared types; errors have the place in the file."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def decode(
     hint: str,
     keys: frozenset[str] = frozenset(),
 ) -> T:
-    """Decode JSON into a value of a type.
+    """Return JSON decoded as a value of a type.
 
     Args:
         text: the JSON.
-        kind: the type, such as a :class:`msgspec.Struct`; keys it does not declare are skipped.
+        kind: the type, such as a :class:`msgspec.Struct`; undeclared keys are skipped.
         source: the file, for messages.
         hint: a suggestion.
-        keys: keys that no object may hold twice.
+        keys: keys that must not occur twice in an object.
 
     Raises:
-        InputError: not whole or not JSON, too large, nested too deeply, of another type, or with a
-            key twice.
+        InputError: the text is incomplete or not JSON, too large, nested too deeply, of another
+            type, or an object has a key twice.
     """
     if isinstance(text, str):
         check_objects(text, source, hint)
@@ -51,7 +51,7 @@ def decode(
         value = msgspec.json.decode(text, type=kind)
         if twice := isinstance(text, str) and keys and _repeated_key(text, keys):
             raise InputError(
-                f"{source}: an object holds '{shorten(twice)}' twice", "leave one of them out"
+                f"{source}: an object has '{shorten(twice)}' twice", "leave one of them out"
             )
     except RecursionError:
         raise InputError(f"{source} is JSON nested too deeply", hint) from None
@@ -64,11 +64,10 @@ def decode(
 
 
 def check_type(value: object, kind: type[object], source: str, hint: str) -> None:
-    """Check decoded JSON against a type, as :func:`decode` does; undeclared keys may have any
-    value.
+    """Check the type of decoded JSON like :func:`decode`; undeclared keys may have any value.
 
     Raises:
-        InputError: it is of another type.
+        InputError: the value has another type.
     """
     try:
         msgspec.convert(value, kind)
@@ -77,7 +76,7 @@ def check_type(value: object, kind: type[object], source: str, hint: str) -> Non
 
 
 def _explain(message: str) -> str:
-    """Turn msgspec's words, ``Expected `int`, got `str` - at `$.ops.stage[3]```, into ours."""
+    """Return msgspec's message, ``Expected `int`, got `str` - at `$.ops.stage[3]```, in words."""
     what, _, path = message.partition(" - at `")
     place = (
         path.rstrip("`").removeprefix("$").removeprefix(".").removeprefix("[...]").removeprefix(".")
@@ -86,31 +85,29 @@ def _explain(message: str) -> str:
     if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
         return f": {'.'.join(filter(None, (place, missing[1])))} is missing"
 
-    def say(found: re.Match[str]) -> str:
+    def words_for(found: re.Match[str]) -> str:
         return " or ".join(_WORDS.get(word, f"'{word}'") for word in found[1].split(" | "))
 
-    words = re.sub(r"`([^`]*)`", say, what)
+    words = re.sub(r"`([^`]*)`", words_for, what)
     words = words[:1].lower() + words[1:]
     return f": {place}: {words}" if place else f": {words}"
 
 
 def _repeated_key(text: str, keys: frozenset[str]) -> str:
-    """Find a key of ``keys`` that one object holds twice; empty where there is none. The text is
-    valid JSON.
-    """
-    outer, held = list[set[str]](), set[str]()
+    """Return a key of ``keys`` that occurs twice in an object of valid JSON; empty if none does."""
+    outer, seen = list[set[str]](), set[str]()
     for token in _TOKEN.finditer(text):
         string, colon = token.groups()
         if string is None:
             if token[0] == "{":
-                outer.append(held)
-                held = set()
+                outer.append(seen)
+                seen = set()
             else:
-                held = outer.pop()
+                seen = outer.pop()
         elif colon:
             key = json.loads(f'"{string}"') if "\\" in string else string
-            if key in held:
+            if key in seen:
                 return str(key)
             if key in keys:
-                held.add(key)
+                seen.add(key)
     return ""

@@ -1,4 +1,4 @@
-"""Sizes in bytes as people write them: 80GiB, 512MiB, 40GB."""
+"""Parse and write sizes in bytes: 80GiB, 512MiB, 40GB."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def parse_size(text: str) -> tuple[int, bool]:
-    """Parse a size: a whole number, and whether it is in bytes (``80GiB``) or bare (``6``).
-    Fractions are cut off.
+    """Return a size as an integer (rounded down), and whether it has a unit (``80GiB``, not ``6``).
 
     Raises:
-        InputError: not a size, or one of 2^63 or more.
+        InputError: the text is not a size, or it is 2^63 or more.
     """
     match = re.fullmatch(
         r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]{1,9})?)\s*([a-z]*)\s*", text, re.IGNORECASE | re.ASCII
@@ -44,18 +43,18 @@ def parse_size(text: str) -> tuple[int, bool]:
 
 
 def binary_unit(value: float) -> tuple[str, int]:
-    """Choose the largest binary unit that is no larger than ``value``: its name and its bytes."""
+    """Return name and bytes of the largest binary unit that is not larger than ``value``."""
     power = min(max(0, int(value).bit_length() - 1) // 10, len(_BINARY) - 1)
     return _BINARY[power], 1024**power
 
 
 def size_of_unit(unit: str) -> int:
-    """Return the number of bytes in a binary unit; 1 for units that count no bytes."""
+    """Return the number of bytes in a binary unit; 1 for other units."""
     return 1024 ** _BINARY.index(unit) if unit in _BINARY else 1
 
 
 def format_size(value: float, unit: str = "B") -> str:
-    """Write ``value`` with its unit: bytes in the binary unit that fits, anything else as it is."""
+    """Return bytes with a suitable binary unit, or a number of another ``unit`` without it."""
     if unit != "B":
         return format_number(value)
     name, size = binary_unit(value)
@@ -63,13 +62,13 @@ def format_size(value: float, unit: str = "B") -> str:
 
 
 def format_sizes(values: Sequence[float]) -> tuple[str, list[str]]:
-    """Return the binary unit of the largest of several sizes, and all of them in it."""
+    """Return the binary unit of the largest of several sizes, and all sizes in that unit."""
     name, size = binary_unit(max(map(abs, values), default=0.0))
     return name, format_column([value / size for value in values])
 
 
 def format_held(value: float, unit: str) -> str:
-    """Write an amount held: bytes with their unit, or a count."""
+    """Return an amount of memory: bytes with a binary unit, or a count."""
     if unit in _BINARY[1:]:
         return f"{format_number(value)} {unit}"
     return format_size(value) if unit == "B" else format_number(value)

@@ -1,8 +1,7 @@
-"""One map of independent tasks: in this process, over processes of this machine, or over a Dask
-cluster.
+"""Map a function over independent tasks: in this process, in several, or on a Dask cluster.
 
-A task is a value that can be pickled, and its result depends on nothing else; so a task of a lost
-worker is run again, and results are the same wherever they are computed.
+A task is a value that can be pickled, and its result depends only on it. So tasks of a lost worker
+run again, and results do not depend on the place of computation.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Result = TypeVar("Result")
 Batch = tuple[int, Sequence[Any]]
 Map = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[tuple[int, Any]]]
 MOST_PER_BATCH = 256
-BATCHES_PER_WORKER = 32  # enough that the last ones of all workers end nearly together
+BATCHES_PER_WORKER = 32  # enough for all workers to end at nearly the same time
 MOST_LOSSES = 5
 
 
@@ -41,26 +40,26 @@ MOST_LOSSES = 5
 class Workers:
     """Workers that are ready."""
 
-    # called with a function of a module, or a partial of one, and tasks that can be pickled; gives
-    # each result once, with its task's index, as soon as it is there (PpsimError: as
-    # :func:`open_workers` says)
+    # called with a function of a module (or a partial of one) and tasks that can be pickled; yields
+    # each result once, with the index of its task, as soon as it is computed (errors as in
+    # :func:`open_workers`)
     run: Map
-    count: int  # how many tasks they run at once
+    count: int  # the number of tasks that run at once
 
 
 @contextmanager
 def open_workers(where: str = "", processes: int = 1) -> Iterator[Workers]:
-    """Start workers, or connect to them; gives a map for several calls.
+    """Start workers, or connect to them; yields a map for several calls.
 
     Args:
-        where: empty for this machine; ``local`` for a Dask cluster started here; or the address of
-            a Dask scheduler.
-        processes: how many of this machine, 1 for this process itself.
+        where: empty for this machine; ``local`` for a new Dask cluster on this machine; or the
+            address of a Dask scheduler.
+        processes: the number of processes on this machine; 1 for this process.
 
     Raises:
-        InputError: no scheduler at the address.
+        InputError: there is no scheduler at the address.
         MissingDependency: Dask is not installed, the cluster has no workers, or they have another
-            ppsim. The map raises that too, and PpsimError where tasks end every worker that runs
+            ppsim. The map also raises this, and PpsimError if tasks end every worker that runs
             them.
     """
     if where:
@@ -92,13 +91,13 @@ def open_workers(where: str = "", processes: int = 1) -> Iterator[Workers]:
 
 
 def batches_of(tasks: Sequence[Any], workers: int) -> list[Batch]:
-    """Cut tasks into batches for a number of workers, each with the index of its first task."""
+    """Return batches of tasks for a number of workers, each with the index of its first task."""
     size = min(MOST_PER_BATCH, max(1, len(tasks) // (max(1, workers) * BATCHES_PER_WORKER)))
     return [(first, tasks[first : first + size]) for first in range(0, len(tasks), size)]
 
 
 def run_batch(function: Callable[[Any], Any], batch: Batch) -> tuple[int, list[Any]]:
-    """Run a batch's tasks, and return the index of the first and all results."""
+    """Run the tasks of a batch, and return the index of the first task and all results."""
     first, tasks = batch
     return first, [function(task) for task in tasks]
 
@@ -107,10 +106,9 @@ def run_batch(function: Callable[[Any], Any], batch: Batch) -> tuple[int, list[A
 def map_in_threads(
     function: Callable[[Task], Result], tasks: Iterable[Task]
 ) -> Iterator[Iterator[Result]]:
-    """Run a function on every task in a thread for each core; gives the results in the order of the
-    tasks.
+    """Run a function on every task in a thread for each core; yields results in order.
 
-    Where an exception ends the block, tasks that no thread has begun are left.
+    If an exception ends the block, tasks that have not begun are not run.
     """
     pool = ThreadPoolExecutor(count_cores())
     try:
@@ -120,7 +118,7 @@ def map_in_threads(
 
 
 def count_cores() -> int:
-    """Count the processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -130,7 +128,7 @@ def _split(batches: Iterator[tuple[int, list[Any]]]) -> Iterator[tuple[int, Any]
 
 
 class _Pool:
-    """Processes of this machine; a lost one ends them all, and others take their place."""
+    """Processes on this machine; if one is lost, all end and are replaced."""
 
     def __init__(self, processes: int) -> None:
         self.processes = processes
@@ -144,9 +142,9 @@ class _Pool:
         losses = 0
         while left:
             try:
-                told = pickle.dumps((function, list(left.values())))
-                # a terminal's Ctrl-C is this process's affair
-                with without_interrupts(), without_script(told):
+                pickled = pickle.dumps((function, list(left.values())))
+                # only this process handles Ctrl-C
+                with without_interrupts(), without_script(pickled):
                     self.pool = self.pool or ProcessPoolExecutor(
                         self.processes, multiprocessing.get_context("spawn")
                     )
@@ -163,12 +161,12 @@ class _Pool:
                 losses += 1
                 if losses == MOST_LOSSES:
                     raise PpsimError(
-                        f"{losses} processes were ended from outside, maybe for want of memory"
+                        f"{losses} processes were killed, maybe because memory ran out"
                     ) from error
 
     def close(self, *, wait: bool = False) -> None:
-        """Let the processes end; ``wait``: they are idle, and a thread of theirs must not outlive
-        the interpreter.
+        """End the processes; ``wait`` for them if they are idle, so that no thread of the pool
+        outlives the interpreter.
         """
         if self.pool:
             self.pool.shutdown(wait=wait, cancel_futures=True)

@@ -1,4 +1,6 @@
-"""The nouns: ops, schedule, builder, costs, timeline, lowered queues, execution, draft, curve."""
+"""The data types: ops, schedules and their builder, costs, timelines, lowered queues, executions,
+drafts, curves.
+"""
 
 __all__ = [
     "builder",

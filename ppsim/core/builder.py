@@ -1,15 +1,15 @@
-"""The builder schedules are written with: one device's queue as phases of repeated patterns.
+"""Build the queue of a device from phases of repeated patterns of ops.
 
-A stream is the order in which a device takes microbatches in one direction. A phase repeats a
-pattern of ops a number of times; each op takes the next entry of its stream::
+A stream is the order of a device's microbatches in one direction. A phase repeats a pattern of ops;
+each op consumes the next entry of its stream::
 
     q = Queue(forward=stream(stage, M), backward=stream(stage, M))
     q.repeat(warm_up, F)
     q.repeat(M - warm_up, B, F)
     q.repeat(warm_up, B)
 
-Every phase is a few array operations, however often it repeats. W has no stream: it follows the
-oldest I that has no W yet.
+Every phase is a few array operations, however often it repeats. W has no stream: it belongs to the
+oldest I without a W.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ _I, _W = int(Kind.I), int(Kind.W)
 
 
 class Step(NamedTuple):
-    """One op of a pattern: its kind, the stream that gives its microbatch, and whether the next op
-    is its partner.
-    """
+    """One op of a pattern: its kind, its stream, and whether the next op is its partner."""
 
     kind: int
     stream: str = ""
@@ -36,7 +34,7 @@ class Step(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two ops run as one: they start together when both are ready and end together."""
+    """Two ops that run as one: they start when both are ready, and end together."""
 
     first: Step
     second: Step
@@ -49,7 +47,7 @@ W = Step(Kind.W)
 
 
 def stream(stage: int, microbatches: int, first: int = 0) -> Packed:
-    """Pack ``microbatches`` microbatches of one stage, counted from ``first``."""
+    """Return packed ops of one stage for ``microbatches`` microbatches, numbered from ``first``."""
     return pack(stage, np.arange(first, first + microbatches))
 
 
@@ -63,14 +61,14 @@ class Queue:
         self._weights = False
 
     def left(self, name: str) -> int:
-        """Count the entries of a stream that are not in the queue yet."""
+        """Return the number of entries of a stream that are not in the queue yet."""
         return len(self._streams[name]) - self._taken[name]
 
     def repeat(self, times: int, *pattern: Step | Pair) -> None:
-        """Append the pattern ``times`` times; nothing when ``times`` is zero or less.
+        """Append the pattern ``times`` times; nothing if ``times`` is zero or less.
 
         Raises:
-            ValueError: a stream has too few entries left (an error of the generator).
+            ValueError: a stream has too few entries left (a bug in the generator).
         """
         if times <= 0:
             return
@@ -84,7 +82,7 @@ class Queue:
             first, need = self._taken[name] + place, times * counts[name]
             if place == 0 and need > self.left(name):
                 raise ValueError(
-                    f"stream {name!r} has {self.left(name)} entries left, {need} wanted"
+                    f"stream {name!r} has {self.left(name)} entries left, {need} are needed"
                 )
             np.bitwise_or(
                 self._streams[name][first : first - place + need : counts[name]],
@@ -96,8 +94,8 @@ class Queue:
         self._parts.append(block.ravel())
 
     def take_turns(self, warm_up: int, *pattern: Step | Pair) -> Queue:
-        """Append ``warm_up`` forwards, the pattern (F B) while forwards are left, then the
-        backwards that are left.
+        """Append ``warm_up`` forwards, the pattern (by default F B) until no forwards are left,
+        then the remaining backwards.
         """
         self.repeat(min(warm_up, self.left("forward")), F)
         self.repeat(self.left("forward"), *(pattern or (F, B)))
@@ -105,8 +103,8 @@ class Queue:
         return self
 
     def hold_weights(self, warm_up: int, hold: int, *turn: Step) -> Queue:
-        """Append ``warm_up`` forwards, then turns (F I) with each W ``hold`` microbatches behind
-        its I.
+        """Append ``warm_up`` forwards, then turns (by default F I), with each W delayed by
+        ``hold`` microbatches after its I.
         """
         turn = turn or (F, I)
         warm_up, hold = (min(count, self.left("forward")) for count in (warm_up, hold))
@@ -125,11 +123,10 @@ class Queue:
         """Return the queue as packed ops in execution order.
 
         Args:
-            microbatches: leave out the ops of microbatches from this number on; all are kept
-                without it.
+            microbatches: ops of microbatches from this number on are left out; None keeps all.
 
         Raises:
-            ValueError: ops are left over, or the number of I and W differs (an error of the
+            ValueError: entries are left over, or the numbers of I and W differ (a bug in the
                 generator).
         """
         if left := {n: self.left(n) for n in self._streams if self.left(n)}:
@@ -143,9 +140,7 @@ class Queue:
 
 @cache
 def _plan(pattern: tuple[Step | Pair, ...]) -> tuple[list[tuple[int, str, int]], dict[str, int]]:
-    """Return each op's code, stream and place among the pattern's ops of that stream, and the count
-    per stream.
-    """
+    """Return code, stream and place in the stream of each op, and the number of ops per stream."""
     draws, counts = list[tuple[int, str, int]](), dict[str, int]()
     for step in pattern:
         members = (

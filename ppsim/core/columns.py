@@ -1,6 +1,4 @@
-"""The types of the arrays that schedules, timelines and kernels are made of, and sums of their
-rows.
-"""
+"""Types of the arrays in schedules, timelines and kernels, and reductions of their rows."""
 
 from __future__ import annotations
 
@@ -18,8 +16,9 @@ Rows = NDArray[np.void]  # of a table whose rows have named fields
 
 
 def reduce_rows(reduce: np.ufunc, values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
-    """Reduce the values of each row, which ``offsets`` of shape (rows + 1,) cut them into; 0 for an
-    empty one.
+    """Return the reduction of each row, shape (rows,); 0 for an empty row.
+
+    ``offsets``, shape (rows + 1,), are the bounds of the rows in ``values``.
     """
     result = np.zeros(len(offsets) - 1, values.dtype)
     filled = np.flatnonzero(np.diff(offsets))

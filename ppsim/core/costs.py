@@ -1,6 +1,4 @@
-"""The costs of a schedule: times per kind and stage, of pairs and of messages; factors for
-microbatches and devices.
-"""
+"""Costs of a schedule: times of ops, pairs and messages; factors of microbatches and devices."""
 
 from __future__ import annotations
 
@@ -26,9 +24,9 @@ from ppsim.core.soundness import (
 )
 from ppsim.errors import InputError
 
-FINEST_STEP = 2.0**-30  # of the longest time, where no coarser step counts all times exactly
-MOST_PARTS = 1 << 20  # of the longest time that a common step may be
-SAME = 1e-12  # relative difference of times that only rounding keeps apart
+FINEST_STEP = 2.0**-30  # share of the longest time, if no coarser step divides all times
+MOST_PARTS = 1 << 20  # the largest number of common steps in the longest time
+SAME = 1e-12  # relative difference of times up to which it is a rounding error
 Value = float | Sequence[float]
 Floats = NDArray[np.float64]
 PriceOf = Callable[[Kind, NDArray[Any], NDArray[Any]], Any]
@@ -39,24 +37,22 @@ class Costs:
     """Durations for one schedule, in ``unit``.
 
     Attributes:
-        time: shape (5, stages), rows F, B, I, W and R. Four rows are accepted too: then R costs as
-            much as F.
+        time: shape (5, stages), rows F, B, I, W and R. With four rows, R takes as long as F.
         comm: latency of a message between two devices, a number or shape (devices, devices).
-        pair: shape (stages,), duration of a pair of F and B on that stage, or None: the sum of its
+        pair: shape (stages,), duration of a pair of F and B on that stage; None for the sum of its
             ops.
         unit: name of the time unit, such as ``t_F`` or ``ms``.
-        scale: shape (5, microbatches), how many times as long each kind of op takes for a
-            microbatch, or None. A pair with a time of its own takes the mean of its two ops'
-            factors.
-        speed: shape (devices,), how many times as fast each device computes, or None.
-        each: shape (ops,), the duration of each op of one schedule, in place of all the above but
-            ``comm``, or None; both ops of a pair have the pair's.
-        others: durations of other kinds by stage, or by device where the kind has no stage, and by
-            microbatch where they have a second axis; what is missing takes none.
-        host_link: devices that share a link to their host, where one at a time copies in each
-            direction; 0 where each device has its own.
-        feedback: time until the last stage's result is back at the first stage for the next round;
-            None where that is the latency of the link between their devices.
+        scale: shape (5, microbatches), factor on the time of each kind of op and microbatch, or
+            None. If ``pair`` is given, the factor of a pair is the mean of its two ops' factors.
+        speed: shape (devices,), relative speed of each device, or None.
+        each: shape (ops,), the duration of each op of one schedule, which replaces all of the above
+            except ``comm``, or None; both ops of a pair have the duration of the pair.
+        others: durations of other kinds, by stage (by device if the kind has no stage), and by
+            microbatch if they have a second axis; missing kinds take no time.
+        host_link: number of devices that share a link to their host, on which one device at a time
+            copies in each direction; 0 if each device has a separate link.
+        feedback: time until the last stage's result is at the first stage for the next round; None
+            for the latency of the link between their devices.
     """
 
     time: NDArray[np.float64]
@@ -81,22 +77,19 @@ class Costs:
             prove_times(f"the time of {kind.name}", time)
 
     def durations(self, schedule: Schedule) -> NDArray[np.float64]:
-        """Return the time that each op occupies its device, shape (ops,); both ops of a pair have
-        the pair's time.
+        """Return the duration of each op, shape (ops,); both ops of a pair have the pair's.
 
-        A pair of F and B costs the mean of ``pair`` over its two stages. An op on all devices takes
-        as long as on the slowest.
+        A pair of F and B takes the mean of ``pair`` over its two stages. An op on all devices takes
+        as long as on the slowest device.
 
         Raises:
-            InputError: the costs are of another number of stages or devices, or the schedule holds
-                comm ops.
+            InputError: the costs have another number of stages or devices, or the schedule has comm
+                ops.
         """
         return share_durations(schedule, self.durations_by_device(schedule))
 
     def durations_by_device(self, schedule: Schedule) -> NDArray[np.float64]:
-        """Return durations of ops, shape (ops,); an op of all devices lasts as long on each as that
-        device needs.
-        """
+        """Return durations of ops, shape (ops,); an op of all devices may differ between them."""
         self.check_fit(schedule)
         if self.each is not None:
             if len(self.each) != len(schedule):
@@ -128,7 +121,7 @@ class Costs:
         return duration
 
     def _lane_durations(self, schedule: Schedule) -> NDArray[np.float64]:
-        """Return durations of schedules that have ops of other kinds than compute."""
+        """Return durations of ops, shape (ops,), of a schedule with ops that are not compute."""
         duration = np.zeros(len(schedule))
         duration[schedule.computes] = self.durations(schedule.compute_only)
         for kind, time in self.others.items():
@@ -152,19 +145,18 @@ class Costs:
 
     @property
     def alike(self) -> bool:
-        """Whether an op's duration depends on its kind and stage alone."""
+        """True if an op's duration depends only on its kind and stage."""
         return self.scale is None and self.speed is None and self.each is None
 
     def check_fit(self, schedule: Schedule) -> None:
-        """Prove that the costs fit a schedule's stages, microbatches and devices, and that its ops
-        compute.
+        """Check that the costs fit a schedule's stages, microbatches and devices.
 
         Raises:
-            InputError: they do not fit, or an op does not compute.
+            InputError: they do not fit, or the schedule has sends and receives.
         """
         comm = self.comm
         links = schedule.n_devices if isinstance(comm, float) or np.ndim(comm) == 0 else len(comm)
-        # What fits is told by three comparisons, as small schedules are timed by the million.
+        # Three comparisons accept what fits, as small schedules are timed by the million.
         if (
             self.time.shape[1] != schedule.n_stages
             or links != schedule.n_devices
@@ -175,7 +167,7 @@ class Costs:
             prove_factors_fit(schedule, self.scale, self.speed)
 
     def factors(self, schedule: Schedule) -> NDArray[np.float64] | None:
-        """Shape (ops,): how many times as long each op takes, or None where all factors are 1."""
+        """Return the factor on the time of each op, shape (ops,), or None if all are 1."""
         if self.alike:
             return None
         factor = np.ones(len(schedule))
@@ -200,24 +192,23 @@ class Costs:
         unit: str = "t_F",
         **others: Value,
     ) -> Prices:
-        """Return prices of ops by the letters of their kinds, each one number or one per stage, or
-        by a function.
+        """Return prices of ops by the letters of their kinds, or by a function.
 
         Args:
-            of: a function of kind, stages and microbatches, in place of the letters: ``lambda kind,
+            of: a function of kind, stages and microbatches, instead of the letters: ``lambda kind,
                 stage, mb: ...``.
-            F: a forward.
-            B: a full backward, ``I + W`` if not given.
-            I: a backward for the input, 1 or half of ``B``.
-            W: a backward for the weights, 1 or the other half.
-            R: a recompute, as ``F`` if not given.
-            FB: a pair of F and B, their sum if not given.
+            F: time of a forward, one number or one per stage; likewise for the other letters.
+            B: time of a full backward, by default ``I + W``.
+            I: time of a backward for the input, by default 1 or half of ``B``.
+            W: time of a backward for the weights, by default 1 or the other half.
+            R: time of a recompute, by default ``F``.
+            FB: time of a pair of F and B, by default their sum.
             comm: latency of a message.
-            per: ``device``: for a device's 1/P share of the model, or ``stage``: as given, as a
-                function's always are.
-            unit: the name of the times' unit.
-            others: times of other kinds by their names, ``OFFLOAD=0.5``: per device where they have
-                no stage; what is not given takes none.
+            per: ``device``: times are for a device's 1/P share of the model; ``stage``: times are
+                for a stage, as those of a function always are.
+            unit: name of the time unit.
+            others: times of other kinds by their names, such as ``OFFLOAD=0.5``, per device if the
+                kind has no stage; by default 0.
 
         Raises:
             InputError: no kind has such a name.
@@ -236,11 +227,10 @@ class Costs:
 
 
 def count_in_steps(costs: Costs) -> Costs:
-    """Return the costs as integers: multiples of a common step, the same in every unit of time.
+    """Return the costs as whole multiples of a common step, the same in every unit of time.
 
-    Sums of whole numbers are exact, so that comparisons have the same ties for 0.1, 0.2 and 0.3 as
-    for 1, 2 and 3. Where no step counts all times exactly, it is :data:`FINEST_STEP` of the
-    longest.
+    Sums of whole numbers are exact, so times of 0.1, 0.2 and 0.3 give the same ties as 1, 2 and 3.
+    If no step divides all times, it is :data:`FINEST_STEP` of the longest time.
     """
     comm = np.asarray(costs.comm, np.float64)
     pair = np.empty(0) if costs.pair is None else costs.pair
@@ -260,8 +250,9 @@ def count_in_steps(costs: Costs) -> Costs:
 
 
 def _steps_in_longest(shares: Floats) -> float:
-    """Return how many steps the longest time has: the fewest that count all shares of it, or the
-    finest step's.
+    """Return the smallest number of steps in the longest time with which all shares are whole.
+
+    If that exceeds :data:`MOST_PARTS`, return the number of the finest steps.
     """
     from fractions import Fraction
 
@@ -278,16 +269,17 @@ def _steps_in_longest(shares: Floats) -> float:
 
 @dataclass(frozen=True)
 class Prices:
-    """Costs of ops in any schedule: called with a schedule, it returns its :class:`Costs`."""
+    """Costs of ops in any schedule: a call with a schedule returns its :class:`Costs`."""
 
-    # a function of a kind, the stages and the microbatches of ops, that gives their times; it is
-    # called once for each kind with arrays. None where numbers say it all.
+    # a function of a kind, and of arrays with the stages and microbatches of ops, that returns
+    # their times; called once for each kind. None if ``numbers`` are sufficient.
     price_of: PriceOf | None
-    numbers: dict[str, Any]  # as :func:`ppsim.core.costs.costs_for` takes them
+    numbers: dict[str, Any]  # arguments of :func:`ppsim.core.costs.costs_for`
 
     def __call__(self, schedule: Schedule) -> Costs:
-        """Return the costs of a schedule; both ops of a pair take the sum of their times. Bad times
-        raise InputError.
+        """Return the costs of a schedule (InputError: the function returns invalid times).
+
+        A pair takes the sum of the function's times of its ops.
         """
         costs = costs_for(schedule, **self.numbers)
         if self.price_of is None:
@@ -308,7 +300,7 @@ class Prices:
         each[first] = each[second] = each[first] + each[second]
         if not (np.isfinite(each) & (each >= 0)).all():
             raise InputError(
-                "a time must be zero or more and finite", "look at what the function gives"
+                "a time must be zero or more and finite", "check the function's results"
             )
         return replace(costs, time=time, each=each)
 
@@ -316,10 +308,10 @@ class Prices:
 def find_latencies(
     schedule: Schedule, comm: float | NDArray[np.float64], feedback: float | None = None
 ) -> NDArray[np.float64]:
-    """Find the latency of each op's input where a message takes ``comm``, shape (ops,); zero on the
+    """Return the latency of each op's input if a message takes ``comm``, shape (ops,); zero on the
     same device.
 
-    The result that the last stage sends back takes ``feedback`` where that is given.
+    The result that the last stage sends back takes ``feedback`` if given.
     """
     if np.ndim(comm) == 0 and not (schedule.has_lanes or schedule.feeds_back):
         return schedule.crosses * np.float64(comm)
@@ -348,14 +340,14 @@ def costs_for(
     others: Mapping[Kind, Value] = MappingProxyType({}),
     host_link: int = 0,
 ) -> Costs:
-    """Make costs from a few numbers, each one value or one per stage.
+    """Return costs from a few numbers, each one value or one per stage.
 
-    Without ``tb``, a full backward costs ``ti + tw`` (1 each by default); with ``tb`` alone the two
-    halves share it. Without ``tr``, a recompute costs ``tf``. ``per="device"`` takes each time for
-    a device's 1/P share of the model, so that a stage costs time x P / S and schedules compare
-    fairly on the same devices, and each of K slices of a sequence a K-th of that; ``per="stage"``
-    takes it as given for an op. ``others`` are times of other kinds, per stage, or per device and
-    always as given where they have no stage; ``host_link`` as in :class:`Costs`.
+    Without ``tb``, a full backward takes ``ti + tw`` (1 each by default); with only ``tb``, each
+    half takes half of it. Without ``tr``, a recompute takes ``tf``. With ``per="device"`` times are
+    for a device's 1/P share of the model, so a stage takes time x P / S, and one of K slices of a
+    sequence a K-th of that; so schedules compare fairly on the same devices. With ``per="stage"``
+    times are those of an op. ``others`` are times of other kinds, per stage, or per device and
+    unscaled if they have no stage; ``host_link`` as in :class:`Costs`.
 
     Raises:
         InputError: a negative or non-finite value, a list of the wrong length, ti above tb, or
@@ -381,10 +373,10 @@ def costs_for(
                     f"give {half} as well, or a larger tb",
                 )
     full = given.get("tb", given["ti"] + given["tw"])
-    again = forward if tr is None else _per_stage("tr", tr, n)
+    recompute = forward if tr is None else _per_stage("tr", tr, n)
     share = schedule.n_devices / (n * schedule.n_slices) if per == "device" else 1.0
     return Costs(
-        time=np.stack([forward, full, given["ti"], given["tw"], again]) * share,
+        time=np.stack([forward, full, given["ti"], given["tw"], recompute]) * share,
         comm=float(_per_stage("comm", comm, 1)[0]),
         pair=None if tfb is None else _per_stage("tfb", tfb, n) * share,
         unit=unit,
@@ -396,9 +388,7 @@ def costs_for(
 def price_others(
     schedule: Schedule, given: Mapping[Kind, Value], per: str = "device"
 ) -> dict[Kind, Floats]:
-    """Return :attr:`Costs.others` from the times given for each kind; see :func:`costs_for`, also
-    for its errors.
-    """
+    """Return :attr:`Costs.others` from a time for each kind; errors as in :func:`costs_for`."""
     share = schedule.n_devices / schedule.n_stages if per == "device" else 1.0
     found = {}
     for kind, value in given.items():
@@ -411,6 +401,7 @@ def price_others(
 
 
 def _other_kind(name: str) -> Kind:
+    """Return the kind with a name (InputError: there is none)."""
     known = [kind.name for kind in TIMED if kind not in COMPUTE]
     if name not in known:
         raise InputError(
@@ -419,14 +410,15 @@ def _other_kind(name: str) -> Kind:
     return Kind[name]
 
 
-def _per_stage(name: str, value: Value, n_stages: int, what: str = "stages") -> NDArray[np.float64]:
+def _per_stage(name: str, value: Value, n: int, noun: str = "stages") -> NDArray[np.float64]:
+    """Return one value for each of ``n`` stages (or devices), from one value or ``n``."""
     array = np.atleast_1d(np.asarray(value, np.float64))
-    if len(array) not in (1, n_stages):
+    if len(array) not in (1, n):
         raise InputError(
-            f"{name} has {len(array)} values for {n_stages} {what}",
-            f"give one value, or {n_stages}",
+            f"{name} has {len(array)} values for {n} {noun}",
+            f"give one value, or {n}",
         )
     if not ((array >= 0) & (array <= LONGEST)).all():
         got = ", ".join(f"{v:g}" for v in array)
         raise InputError(f"{name} must be zero or more, finite and at most {LONGEST:g}, got {got}")
-    return np.full(n_stages, array[0]) if len(array) == 1 else array
+    return np.full(n, array[0]) if len(array) == 1 else array

@@ -1,4 +1,4 @@
-"""Step curves: the value that each device holds over time."""
+"""Step curves: a quantity of each device over time, such as its memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ppsim.core.columns import reduce_rows
 
-# Units of what devices hold.
+# Units of memory.
 BYTES, ACTIVATIONS, LAYER_ACTIVATIONS = "B", "activations", "layer activations"
 
 
@@ -19,16 +19,16 @@ class Curve:
 
     name: str  # name of the quantity, such as ``live activations``
     unit: str  # unit of the values; empty for a count
-    offsets: NDArray[np.int64]  # shape (P + 1,), where each device's steps start and end
+    offsets: NDArray[np.int64]  # shape (P + 1,), the bounds of each device's steps
     time: NDArray[np.float64]  # shape (steps,), ascending on each device, in the timeline's unit
-    # shape (steps,), held from this time to the next step; before the first step it is zero
+    # shape (steps,), the value from this time to the next step; it is zero before the first step
     value: NDArray[np.float64]
-    # what each device's host holds for it, of the same unit; None where nothing is copied there
+    # the memory of each device's host, in the same unit; None if nothing is copied to hosts
     host: Curve | None = None
-    # names of the parts of one device's memory, where each line is the sum of a part and the parts
-    # before it; empty where each line is a device
+    # names of the parts of one device's memory, if each line is the sum of a part and the parts
+    # before it; empty if each line is a device
     parts: tuple[str, ...] = ()
-    device: int = 0  # that device
+    device: int = 0  # the device of these parts
 
     @property
     def peak(self) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
-"""A draft: a schedule read from a file, not yet proved sound.
+"""A draft: a schedule read from a file, which may have faults.
 
-Readers make drafts, :mod:`ppsim.inputs.check` finds their faults, and a draft without faults
-becomes a schedule.
+Readers return drafts, :mod:`ppsim.inputs.check` finds their faults, and a draft without faults can
+be converted to a schedule.
 """
 
 from __future__ import annotations
@@ -22,44 +22,43 @@ from ppsim.core.schedule import NONE, Placement, Schedule, place
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 
-# The columns of a table of ops. ``row`` is the line of the file and ``cell`` the place in it,
-# counted from 1;
-# ``part`` is 1 for the first op of a pair, 2 for the second, else 0.
+# The columns of a table of ops. ``row`` is the line of the file and ``cell`` the place in the line,
+# both counted from 1. ``part`` is 1 for the first op of a pair, 2 for the second, else 0.
 COLUMNS = ("device", "kind", "stage", "microbatch", "row", "cell", "part")
 _NAMES = np.array([kind.name for kind in Kind], object)
 
 
 @dataclass(frozen=True)
 class Draft(Columns):
-    """Queues as the file has them, device-major as in :class:`ppsim.core.schedule.Schedule`."""
+    """Queues as in the file, device-major like :class:`ppsim.core.schedule.Schedule`."""
 
     source: str  # the file's name, for messages
     # shape (P + 1,); kind, stage, microbatch and pair as in a schedule, shape (ops,)
     offsets: NDArray[np.int64]
     kind: NDArray[np.uint8]
     stage: NDArray[np.int32]
-    microbatch: NDArray[np.int32]  # of UNSHARD and the like -1
+    microbatch: NDArray[np.int32]  # -1 for ops without one, such as UNSHARD
     pair: NDArray[np.int32]
-    row: NDArray[np.int32]  # with ``cell`` the op's place in the file, shape (ops,)
-    cell: NDArray[np.int32]
-    # and ``end``: shape (ops,), or None where the input has no times
+    row: NDArray[np.int32]  # shape (ops,), line of the op in the file
+    cell: NDArray[np.int32]  # shape (ops,), cell of the op in its line
+    # start and end: shape (ops,), or None if the input has no times
     start: NDArray[np.float64] | None = None
     end: NDArray[np.float64] | None = None
     lines: tuple[str, ...] = field(default=(), repr=False)  # the text, for excerpts
     name: str = ""  # the schedule's name, if the file has it
     unit: str = "t_F"  # the unit of the times
-    older: bool = False  # whether it was written in torch's older letters
+    older: bool = False  # whether it has torch's older letters
     # shape (cells, 2): row and cell of each empty cell
     idle: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
-    finish: float | None = None  # the end of the iteration, where the input states it
-    # shape (messages, 2): start and end of each message or collective that the input shows in
-    # addition to its ops, or None where it shows none
+    finish: float | None = None  # the end of the iteration, if the input states it
+    # shape (messages, 2): start and end of each message or collective in the input, or None if it
+    # has none
     messages: NDArray[np.float64] | None = None
     n_slices: int = 1  # slices of a microbatch's sequence, as in a schedule
-    # stages whose R runs a part of the forward again, as in a schedule
+    # stages whose R repeats only a part of the forward, as in a schedule
     partial_recompute: tuple[int, ...] = ()
-    n_rounds: int = 1  # how many times the schedule repeats, as in a schedule
-    # whether each round needs the results of the round before, as in a schedule
+    n_rounds: int = 1  # the number of repetitions of the queues, as in a schedule
+    # whether each round needs the results of the previous round, as in a schedule
     feeds_back: bool = False
     flushes: bool = True  # whether each round ends before the next begins, as in a schedule
 
@@ -73,47 +72,24 @@ class Draft(Columns):
         n_slices: int = 1,
         **details: Any,
     ) -> Draft:
-        """Make a draft from one row per op, with :data:`COLUMNS`.
+        """Return the draft of a table with one row per op and the columns :data:`COLUMNS`.
 
         Args:
             source: the file's name.
-            table: shape (ops, 7), in queue order per device, or in any order where there are times
-                and one stream.
+            table: shape (ops, 7), in queue order per device, or in any order if there are times and
+                only one stream.
             times: shape (ops, 2), start and end.
-            devices: the least number of devices.
+            devices: the minimum number of devices.
             n_slices: slices of a microbatch's sequence.
             details: further attributes of a draft.
 
         Raises:
-            InputError: no ops at all, numbers so large that the file cannot hold such a schedule,
-                or a part of a microbatch's slices.
+            InputError: there are no ops, a number is larger than the number of ops allows, or some
+                slices of a microbatch are missing.
         """
-        if not len(table):
-            raise InputError(
-                f"'{source}' has no ops", "one line per device, such as 0F0,0F1,0B0,0B1"
-            )
-        for column in (0, 2, 3):
-            worst = table[table[:, column].argmax()]
-            if worst[column] >= len(table):
-                raise InputError(
-                    f"{source}, line {worst[4]}, cell {worst[5]}: {COLUMNS[column]} "
-                    f"{worst[column]} in a file of {len(table)} ops",
-                    f"count every {COLUMNS[column]} from 0, without gaps",
-                )
-        if (slices := int(table[:, 3].max()) + 1) % n_slices:
-            raise InputError(
-                f"{source}: {slices} microbatches are not a multiple of {n_slices} slices",
-                "slices is the number of pieces that each sequence is cut into",
-            )
-        device, part = table[:, 0], table[:, 6]
-        # ops side by side: as issued
-        streams = ((table[:, 1] >= len(COMPUTE)) & (table[:, 1] < len(TIMED))).any()
-        keys = (
-            (device,)
-            if times is None or streams
-            else (part, table[:, 5], table[:, 4], times[:, 0], device)
-        )
-        order = np.lexsort(keys)
+        _check_table(source, table, n_slices)
+        device = table[:, 0]
+        order = _queue_order(table, times)
         columns = table[order].astype(np.int32).T
         _, _, stage, microbatch, row, cell, _ = columns
         first = np.flatnonzero(columns[6] == 1)
@@ -145,8 +121,8 @@ class Draft(Columns):
 
     @classmethod
     def from_schedule(cls, schedule: Schedule, source: str = "") -> Draft:
-        """Make a draft from a schedule, lowered or not: one row per device, one cell per op or
-        pair.
+        """Return the draft of a schedule, lowered or not, with a row per device and a cell per op
+        or pair.
         """
         cells = np.cumsum(schedule.leads) - 1
         first = np.append(cells, len(schedule))[schedule.offsets[:-1]]
@@ -174,7 +150,7 @@ class Draft(Columns):
 
     @cached_property
     def n_stages(self) -> int:
-        """S, one more than the largest stage that computes."""
+        """S, one more than the largest stage of a compute op."""
         return int(self.stage[self.computes].max(initial=-1)) + 1
 
     @cached_property
@@ -184,20 +160,20 @@ class Draft(Columns):
 
     @cached_property
     def timed(self) -> NDArray[np.bool_]:
-        """Shape (ops,): whether a schedule may contain an op before it is lowered."""
+        """Shape (ops,): whether an op may be in a schedule that is not lowered."""
         return self.kind < len(TIMED)
 
     @cached_property
     def has_comms(self) -> bool:
-        """Whether it has sends and receives."""
+        """True if the draft has sends or receives."""
         return bool(self.communicates.any())
 
     @cached_property
     def placement(self) -> Placement:
-        """The device of each stage: the one that runs most of its ops, or both for two replicas.
+        """The device of each stage, which is the one that runs most of its ops, or two of them.
 
-        Two replicas are recognised where each stage is on devices d and P - 1 - d, of one stage per
-        device or of a V.
+        Two replicas are recognised if each stage is on devices d and P - 1 - d, with one stage per
+        device or in a V.
         """
         P, S = self.n_devices, self.n_stages
         runs_on, count = np.unique(
@@ -222,7 +198,7 @@ class Draft(Columns):
         return Placement("custom", P, devices[None, :])
 
     def place(self, op: int) -> str:
-        """Return an op's place in its file, or in its queue if it comes from no file."""
+        """Return an op's place in its file, or in its queue without a file."""
         if not self.lines:
             return f"op {self.cell[op]}"
         return f"line {self.row[op]}" + (f", cell {self.cell[op]}" if self.start is None else "")
@@ -232,7 +208,7 @@ class Draft(Columns):
         return f"device {self.device[op]}, {self.place(op)}"
 
     def move(self, op: int, before: int) -> Draft:
-        """Return the draft with one op, of no pair, moved to another place in its queue."""
+        """Return the draft with one op, which must not be in a pair, moved in its queue."""
         order = np.delete(np.arange(len(self)), op)
         order = np.insert(order, before - (op < before), op)
         place = np.argsort(order).astype(np.int32)
@@ -256,8 +232,9 @@ class Draft(Columns):
         return text, " " * (len(dots) + first - begin) + "^" * max(1, last - first)
 
     def span(self, row: int, cell: int) -> tuple[int, int]:
-        """Return where a cell starts and ends in its line, counted from 0; the whole line if it has
-        no cells.
+        """Return the first and last position (exclusive) of a cell in its line, from 0.
+
+        A line without cells is returned whole.
         """
         line = self.lines[row - 1] if 0 < row <= len(self.lines) else ""
         begin, stop = 0, len(line)
@@ -269,17 +246,18 @@ class Draft(Columns):
         return begin + len(text) - len(text.lstrip()), begin + len(text.rstrip())
 
     def _commas(self, row: int) -> NDArray[np.int64]:
-        """Return the positions of a line's commas, cached: one line may have hundreds of faults."""
-        kept: dict[int, NDArray[np.int64]] = self.__dict__.setdefault("_kept_commas", {})
-        if row not in kept:
-            kept[row] = np.flatnonzero(
+        """Return the positions of a line's commas, cached for lines with hundreds of faults."""
+        cache: dict[int, NDArray[np.int64]] = self.__dict__.setdefault("_cached_commas", {})
+        if row not in cache:
+            cache[row] = np.flatnonzero(
                 np.frombuffer(self.lines[row - 1].encode("utf-32-le"), np.uint32) == ord(",")
             )
-        return kept[row]
+        return cache[row]
 
     def schedule(self) -> Schedule:
-        """Return the compute ops as a schedule, with the sends and receives stated; for a draft
-        without faults.
+        """Return the compute ops as a schedule, with the sends and receives of the file.
+
+        The draft must not have faults.
         """
         made = self._schedule_of(self.timed)
         return replace(made, stated_messages=self.whole_schedule()) if self.has_comms else made
@@ -305,6 +283,7 @@ class Draft(Columns):
         )
 
     def _schedule_of(self, keep: NDArray[np.bool_]) -> Schedule:
+        """Return some of the ops as a schedule."""
         place = np.cumsum(keep, dtype=np.int32) - 1
         columns: dict[str, Any] = {
             name: getattr(self, name)[keep] for name in ("kind", "stage", "microbatch")
@@ -333,3 +312,35 @@ class Draft(Columns):
             labels[op] = f"({labels[op]};{labels[op + 1]})OVERLAP_F_B"
         for begin, stop in pairwise(self.offsets.tolist()):
             yield [labels[op] for op in range(begin, stop) if leads[op]]
+
+
+def _check_table(source: str, table: NDArray[np.int64], n_slices: int) -> None:
+    """Raise InputError for a table without ops, with too large numbers or with missing slices."""
+    if not len(table):
+        raise InputError(f"'{source}' has no ops", "one line per device, such as 0F0,0F1,0B0,0B1")
+    for column in (0, 2, 3):
+        worst = table[table[:, column].argmax()]
+        if worst[column] >= len(table):
+            raise InputError(
+                f"{source}, line {worst[4]}, cell {worst[5]}: {COLUMNS[column]} "
+                f"{worst[column]} in a file of {len(table)} ops",
+                f"count every {COLUMNS[column]} from 0, without gaps",
+            )
+    if (slices := int(table[:, 3].max()) + 1) % n_slices:
+        raise InputError(
+            f"{source}: {slices} microbatches are not a multiple of {n_slices} slices",
+            "slices is the number of pieces that each sequence is cut into",
+        )
+
+
+def _queue_order(table: NDArray[np.int64], times: NDArray[np.float64] | None) -> NDArray[np.int64]:
+    """Return the order of the ops in the queues, device by device.
+
+    With times and only one stream, a queue is in the order of time; with several streams, times do
+    not give the order of issue, which is that of the table.
+    """
+    device, part = table[:, 0], table[:, 6]
+    has_streams = ((table[:, 1] >= len(COMPUTE)) & (table[:, 1] < len(TIMED))).any()
+    if times is None or has_streams:
+        return np.lexsort((device,))
+    return np.lexsort((part, table[:, 5], table[:, 4], times[:, 0], device))

@@ -1,6 +1,4 @@
-"""A job: one pipeline in several data-parallel replicas over several steps, with the collectives
-that join them.
-"""
+"""A job: several steps of data-parallel replicas of a pipeline, with their collectives."""
 
 from __future__ import annotations
 
@@ -22,13 +20,13 @@ DEVICE, REPLICAS, ENDS, ALL = "device", "replicas", "ends", "all"
 class StepOp:
     """An op of each device between the pipelines of two steps: a collective, or local work."""
 
-    name: str  # what the run calls it
+    name: str  # its name in the run
     # the devices that run it together: ``device`` (alone), ``replicas`` (the same device of all
     # replicas), ``ends`` (first and last device of its replica), or ``all``. All of a group end
     # together.
     group: str = DEVICE
-    communicates: bool = False  # whether it is a collective, and not work of a device
-    # whether it comes before the first op of its chunk, not after the last one
+    communicates: bool = False  # whether it is a collective; otherwise it is work of a device
+    # whether it runs before the first op of its chunk; otherwise it runs after the last one
     before_chunk: bool = False
     chunk: int = -1  # the chunk that it belongs to, -1 for all of its device
 
@@ -39,27 +37,27 @@ class Job:
     (``step_ops``).
     """
 
-    schedule: Schedule  # what every replica ran
+    schedule: Schedule  # of every replica
     replicas: NDArray[np.int64]  # shape (R,), their numbers in the files
     iterations: NDArray[np.int64]  # shape (K,), the numbers of the steps
-    start: Times  # shape (K, R, ops): when each op began to compute, from the step's first op
-    end: Times  # likewise
-    # likewise: how long the input of an op took from the later of its send and receive to its
-    # arrival; 0 without one from another device
+    start: Times  # shape (K, R, ops): start of each op's compute, from the step's first op
+    end: Times  # shape (K, R, ops)
+    # shape (K, R, ops): time from the later of an input's send and receive to its arrival; 0
+    # without an input from another device
     transfer: Times
-    step_ops: tuple[StepOp, ...]  # in the order in which devices do them
-    step_op_start: Times  # shape (K, R, P, B), NaN where a device has none
+    step_ops: tuple[StepOp, ...]  # in the order in which devices run them
+    step_op_start: Times  # shape (K, R, P, B), NaN if the device does not run it
     step_op_end: Times  # likewise
-    names: Mapping[str, str]  # what the run calls the kinds of ops and messages, by their letters
+    names: Mapping[str, str]  # the run's names of kinds of ops and messages, by their letters
     unit: str  # of all times
-    # shape (2, K, R, ops): from the end of the op before to when a device reached each op, and from
-    # the end of the op that makes its input to when both sides had posted it; None where the run
-    # does not show the former
+    # shape (2, K, R, ops): time from the end of the previous op until the device reached the op,
+    # and from the end of the op that produces its input until both sides had posted the message;
+    # None if the run does not record the former
     host: Times | None = None
 
     @cached_property
     def steps(self) -> Times:
-        """Shape (K,): from the first start to the last end of anything."""
+        """Shape (K,): time from the first start to the last end of all ops of a step."""
         first, last = self.start.min(axis=(1, 2)), self.end.max(axis=(1, 2))
         if self.step_ops:
             first = np.fmin(first, np.fmin.reduce(self.step_op_start, axis=(1, 2, 3)))
@@ -69,12 +67,12 @@ class Job:
 
     @property
     def pipelines(self) -> Times:
-        """Shape (K, R): from the first start to the last end of a replica's ops."""
+        """Shape (K, R): time from the first start to the last end of a replica's pipeline ops."""
         pipelines: Times = self.end.max(axis=2) - self.start.min(axis=2)
         return pipelines
 
     def select(self, at: NDArray[np.int64]) -> Job:
-        """Keep these steps, given by their places."""
+        """Return the job with only these steps, given by their indices."""
         names = ("iterations", "start", "end", "transfer", "step_op_start", "step_op_end")
         host = None if self.host is None else self.host[:, at]
         return replace(self, host=host, **{name: getattr(self, name)[at] for name in names})

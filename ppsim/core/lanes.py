@@ -1,8 +1,8 @@
 """Lanes and inputs of ops on several streams, and groups of ops that start together.
 
-A device's queue is the order in which its ops are issued. Ops of one stream run in that order, ops
-of different streams side by side. Everything here follows from the rows of
-:data:`ppsim.core.ops.KINDS`, so that a new kind adds no code.
+A device's queue is the order in which its ops are issued. Ops of one stream run in that order, and
+streams run in parallel; a lane is one stream of one device. All code here uses the rows of
+:data:`ppsim.core.ops.KINDS`, so a new kind needs no code.
 """
 
 from __future__ import annotations
@@ -33,30 +33,29 @@ _EVERYWHERE = mask(kind for kind in TIMED if kind.info.on_all_devices)
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of each op, the op before it on its lane not among them, in CSR form."""
+    """The inputs of each op, in CSR form; the previous op on its lane is not among them."""
 
-    offsets: Indices  # shape (ops + 1,), where each op's inputs begin and end
-    # shape (inputs,), the ops that make them; ``MISSING`` where no op makes one that is needed
+    offsets: Indices  # shape (ops + 1,), the bounds of each op's inputs
+    # shape (inputs,), the ops that produce them; ``MISSING`` for a required input without one
     op: Indices
     # shape (inputs,), whether the input is a message from another device
     crosses_devices: NDArray[np.bool_]
 
 
 class Waits(NamedTuple):
-    """Pairs of an op and an op that it waits for: first the previous op of its lane, then its
-    inputs. Columns have equal length.
+    """Pairs of an op and an op that it waits for, in columns of equal length.
+
+    Waits for the previous op of the lane come first, then waits for inputs.
     """
 
     op: Indices  # the op that waits
-    need: Indices  # the one that it waits for; ``MISSING`` for none of the queues
-    on_lane: NDArray[np.bool_]  # whether that is the op before it on its lane
-    message: NDArray[np.bool_]  # whether that one's result comes from another device
+    need: Indices  # the op awaited; ``MISSING`` if it is not in the queues
+    on_lane: NDArray[np.bool_]  # whether the op awaited is the previous op of the lane
+    message: NDArray[np.bool_]  # whether its result is a message from another device
 
 
 def cached_per_schedule(find: Callable[[Schedule], Found]) -> Callable[[Schedule], Found]:
-    """Return the function with its result cached in the schedule; callers must not change the
-    result.
-    """
+    """Return the function with its result cached in the schedule; callers must not modify it."""
 
     @wraps(find)
     def cached(schedule: Schedule) -> Found:
@@ -69,7 +68,7 @@ def cached_per_schedule(find: Callable[[Schedule], Found]) -> Callable[[Schedule
 
 
 def lanes_of(schedule: Schedule) -> Indices:
-    """Number the lane of each op, shape (ops,): device x streams + stream."""
+    """Return the lane of each op, shape (ops,): device x streams + stream."""
     return schedule.device * np.int64(len(Stream)) + _STREAM[schedule.kind]
 
 
@@ -83,8 +82,9 @@ def used_streams(schedule: Schedule) -> tuple[Stream, ...]:
 
 @cached_per_schedule
 def groups_of(schedule: Schedule) -> Indices:
-    """Number the ops that start and end together, shape (ops,), by the first of a pair or of an op
-    on all devices.
+    """Return the group of each op, shape (ops,), as the index of the group's first op.
+
+    Ops that start and end together are a group: a pair, or an op on all devices.
     """
     group = np.arange(len(schedule), dtype=np.int64)
     group[schedule.second_of_pairs] -= 1
@@ -97,9 +97,7 @@ def groups_of(schedule: Schedule) -> Indices:
 
 
 def share_durations(schedule: Schedule, duration: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return durations of ops, shape (ops,), where all that run together take as long as the
-    longest.
-    """
+    """Return durations of ops, shape (ops,); all ops of a group take as long as the longest."""
     if not schedule.has_lanes:
         return duration
     group, longest = groups_of(schedule), np.zeros(len(schedule))
@@ -108,23 +106,23 @@ def share_durations(schedule: Schedule, duration: NDArray[np.float64]) -> NDArra
 
 
 def find_inputs(schedule: Schedule) -> Inputs:
-    """Return the inputs of every op: its stage's, then the inputs of :func:`find_other_inputs`."""
+    """Return the inputs of every op: the neighbouring stage's result, then the other inputs."""
     ops = np.flatnonzero((schedule.dependency != NONE) & ~schedule.awaits_feedback)
     of_stage = (ops, schedule.dependency[ops].astype(np.int64), True)
     return _list_inputs(schedule, [of_stage, *_other_waits(schedule)])
 
 
 def find_other_inputs(schedule: Schedule) -> Inputs:
-    """Return the inputs that do not come from the neighbouring stage: the gating op, feedback,
-    needs of the op's kind.
+    """Return the inputs that are not the neighbouring stage's result: the gating op, feedback, and
+    the needs of the op's kind.
 
-    A need of a result that no op makes is left out, unless its kind must have it.
+    A need whose result no op produces is left out, unless it is required.
     """
     return _list_inputs(schedule, _other_waits(schedule))
 
 
 def _other_waits(schedule: Schedule) -> list[tuple[Indices, Indices, bool]]:
-    """List ops that wait, the op that each waits for, and whether its result can be a message."""
+    """Return ops that wait, the op that each waits for, and whether its result can be a message."""
     fed = np.flatnonzero(schedule.awaits_feedback)
     found = [(*_gates(schedule), False), (fed, schedule.dependency[fed].astype(np.int64), True)]
     makers: dict[Result, Indices] = {}
@@ -145,7 +143,7 @@ def _other_waits(schedule: Schedule) -> list[tuple[Indices, Indices, bool]]:
 
 
 def _list_inputs(schedule: Schedule, found: list[tuple[Indices, Indices, bool]]) -> Inputs:
-    """Order the inputs by the op that waits; of one op they keep their order."""
+    """Return the inputs in the order of the ops that wait; those of one op keep their order."""
     target = np.concatenate([waiting for waiting, _, _ in found])
     source = np.concatenate([needed for _, needed, _ in found])
     message = np.repeat([sent for _, _, sent in found], [len(waiting) for waiting, _, _ in found])
@@ -170,7 +168,7 @@ def list_waits(schedule: Schedule) -> Waits:
 
 
 def find_senders(schedule: Schedule) -> Indices:
-    """Return for each op the op whose message it receives, shape (ops,); -1 for none."""
+    """Return the op whose message each op receives, shape (ops,); -1 for none."""
     if not schedule.has_lanes:
         return np.where(schedule.crosses, schedule.dependency, NONE).astype(np.int64)
     waits, sender = list_waits(schedule), np.full(len(schedule), NONE, np.int64)
@@ -179,8 +177,9 @@ def find_senders(schedule: Schedule) -> Indices:
 
 
 def previous_on_lane(schedule: Schedule) -> Indices:
-    """Find the op before each on its lane, shape (ops,), -1 for none; the second of a pair follows
-    the first.
+    """Return the previous op on each op's lane, shape (ops,), -1 for none.
+
+    For the second op of a pair it is the first.
     """
     lane = lanes_of(schedule)
     order = np.argsort(lane, kind="stable")
@@ -196,18 +195,18 @@ def refuse_lanes(
     """Raise InputError for a schedule with ops of kinds that a question does not support.
 
     Args:
-        schedule: what is asked about.
-        what: the question, as the start of a sentence: "the search for orders".
-        supports: the kinds that it can take.
-        hint: what to try.
+        schedule: the schedule of the question.
+        what: the question, as the subject of a sentence: "the search for orders".
+        supports: the kinds that the question supports.
+        hint: a remedy.
 
     Raises:
-        InputError: the schedule holds another one, or feeds results back.
+        InputError: the schedule has another kind, or feeds results back.
     """
     if schedule.feeds_back and schedule.n_rounds > 1:
-        why = f"{what} cannot take what the last stage of {schedule.name} feeds back to the first"
         raise InputError(
-            why, "ppsim run, compare, explain and sweep take it, with --comm, --link and --feedback"
+            f"{what} cannot take {schedule.name}, whose last stage feeds results back to the first",
+            "ppsim run, compare, explain and sweep take it, with --comm, --link and --feedback",
         )
     other = (
         [Kind(kind) for kind in np.unique(schedule.kind) if kind not in supports]
@@ -226,11 +225,11 @@ def refuse_lanes(
             or "a schedule of F, B, I and W; ppsim run, compare, explain and sweep take all as "
             "they are"
         )
-        raise InputError(f"{what} cannot take {names}, which {schedule.name} holds", hint)
+        raise InputError(f"{what} cannot take {names}, which {schedule.name} has", hint)
 
 
 def _producers(schedule: Schedule, result: Result) -> Indices:
-    """Shape (stages or devices, microbatches): the op that makes a result, -1 for none."""
+    """Return the op that produces each result, shape (stages or devices, M); -1 for none."""
     moved = {Result.ACTIVATION: 1, Result.GRADIENT: -1}.get(result)
     kinds = [kind for kind in TIMED if result == kind.info.result or moved == kind.info.direction]
     ops = np.flatnonzero(mask(kinds)[schedule.kind])
@@ -245,7 +244,7 @@ def _producers(schedule: Schedule, result: Result) -> Indices:
 
 
 def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[Indices, Indices]:
-    """Return the ops that wait for a need's result, and the op that makes it for each."""
+    """Return the ops that wait for a need's result, and for each the op that produces it."""
     last = schedule.n_stages - 1
     if need.only:
         ops = ops[schedule.stage[ops] == (0 if need.only == "first" else last)]
@@ -253,11 +252,11 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
         ops = ops[schedule.stage[ops] != (0 if need.at == "previous" else last)]
     microbatch = schedule.microbatch[ops] + need.ahead
     if need.ahead:
-        there = (
+        same_round = (
             microbatch // schedule.round_microbatches
             == schedule.microbatch[ops] // schedule.round_microbatches
         )
-        ops, microbatch = ops[there], microbatch[there]
+        ops, microbatch = ops[same_round], microbatch[same_round]
     if need.at == "any":
         made = made.max(axis=0, keepdims=True)
     row: Indices = {
@@ -270,33 +269,31 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
         "any": np.zeros(len(ops), np.int64),
     }[need.at]
     source = made[row, microbatch]
-    if need.must:
+    if need.required:
         return ops, np.where(source == NONE, MISSING, source)
     return ops[source != NONE], source[source != NONE]
 
 
 def posts_results(schedule: Schedule) -> bool:
-    """Return whether a schedule's file states when results leave a device, by ops for that."""
+    """Return whether a schedule has ops that post messages (POST)."""
     return schedule.has_lanes and bool(_POSTS[schedule.kind].any())
 
 
 def _departures(schedule: Schedule) -> Indices:
-    """Find the op with which the message of each op leaves, shape (ops,): the one that posts it, or
-    the op itself.
-    """
+    """Return the op that sends each op's result, shape (ops,): its POST, or the op itself."""
     leaves = np.arange(len(schedule))
     posts = np.flatnonzero(_POSTS[schedule.kind])
     for code in np.unique(schedule.kind[posts]).tolist():
         ops = posts[schedule.kind[posts] == code]
         makers = _producers(schedule, _NEEDS[code][0].result)
         result = makers[schedule.stage[ops], schedule.microbatch[ops]]
-        own = (result != NONE) & (schedule.device[result] == schedule.device[ops])
-        leaves[result[own]] = ops[own]
+        is_local = (result != NONE) & (schedule.device[result] == schedule.device[ops])
+        leaves[result[is_local]] = ops[is_local]
     return leaves
 
 
 def _gates(schedule: Schedule) -> tuple[Indices, Indices]:
-    """Return the gated ops, and the op before each in its device's compute stream."""
+    """Return the gated ops, and the previous op of each in its device's compute stream."""
     place = np.where(_STREAM[schedule.kind] == Stream.COMPUTE, np.arange(len(schedule)), NONE)
     before = np.maximum.accumulate(place)
     ops = np.flatnonzero(_GATED[schedule.kind])

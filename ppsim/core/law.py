@@ -1,6 +1,6 @@
-"""The law of time by tokens, of sequences and of chunks of a prompt.
+"""The law of the time of a sequence, or of a chunk of a prompt, by its tokens.
 
-x tokens behind a prefix of L tokens take t(x, L) = C + G L + B x + A (2 L x + x^2): every token
+x tokens after a prefix of L tokens take t(x, L) = C + G L + B x + A (2 L x + x^2), as every token
 attends to the prefix and to its sequence. A sequence has no prefix.
 """
 
@@ -24,15 +24,15 @@ _NUMBER = re.compile(r"\s*(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\s
 
 @dataclass(frozen=True)
 class Law:
-    """The time of tokens by their number, in the unit of the law."""
+    """The four coefficients of the law, in its unit of time."""
 
-    chunk: float = 0.0  # C, of each sequence or chunk
-    prefix: float = 0.0  # G, of each token before a chunk
-    token: float = 1.0  # B, of each token
-    pair: float = 0.0  # A, of each pair of tokens that attend
+    chunk: float = 0.0  # C, per sequence or chunk
+    prefix: float = 0.0  # G, per token before a chunk
+    token: float = 1.0  # B, per token
+    pair: float = 0.0  # A, per pair of tokens of which one attends to the other
 
     def times(self, sizes: Sequence[int]) -> Floats:
-        """Return the time of each chunk of a prompt, of ``sizes`` in tokens, shape (chunks,)."""
+        """Return the times of a prompt's chunks of ``sizes`` tokens, shape (chunks,)."""
         size = np.asarray(sizes, np.float64)
         before = np.cumsum(size) - size
         pairs = 2 * before * size + size * size
@@ -41,13 +41,14 @@ class Law:
         )
 
     def times_of_sequences(self, tokens: Floats) -> Floats:
-        """Return the time of each sequence, of the shape of ``tokens``; 0 of one without tokens."""
+        """Return the times of sequences, in the shape of ``tokens``; 0 for no tokens."""
         found = self.chunk + self.token * tokens + self.pair * tokens * tokens
         return np.where(tokens > 0, found, 0.0)
 
     def largest(self, before: int, time: float) -> float:
-        """Return how many tokens behind a prefix take at most a time; infinite where tokens take
-        none.
+        """Return the largest number of tokens after a prefix that take at most ``time``.
+
+        It is infinite if tokens take no time.
         """
         left = time - self.chunk - self.prefix * before
         linear = self.token + 2 * self.pair * before
@@ -58,10 +59,10 @@ class Law:
 
 
 def parse_law(text: str) -> Law:
-    """Parse ``C,B,A`` or ``C,G,B,A``.
+    """Return the law in ``C,B,A`` or ``C,G,B,A``.
 
     Raises:
-        InputError: not three or four numbers from 0, or tokens take no time by them.
+        InputError: the text is not three or four numbers from 0, or tokens would take no time.
     """
     parts = text.split(",")
     hint = (
@@ -69,12 +70,14 @@ def parse_law(text: str) -> Law:
         "pair of tokens"
     )
     if len(parts) not in (3, 4) or not all(map(_NUMBER.fullmatch, parts)):
-        what = f"not a law: '{shorten(text, 40)}'; expected e.g. 0,1,0.0001 or 12,0.0002,0.07,4e-7"
-        raise InputError(what, hint)
+        raise InputError(
+            f"not a law: '{shorten(text, 40)}'; expected e.g. 0,1,0.0001 or 12,0.0002,0.07,4e-7",
+            hint,
+        )
     numbers = [float(part) for part in parts]
     if max(numbers) > LARGEST:
         raise InputError(f"not a law: '{shorten(text, 40)}'; its numbers are too large", hint)
     chunk, *prefix, token, pair = numbers
     if not any((chunk, token, pair)):
-        raise InputError(f"not a law: '{shorten(text, 40)}'; tokens take no time by it", hint)
+        raise InputError(f"not a law: '{shorten(text, 40)}'; tokens would take no time", hint)
     return Law(chunk, prefix[0] if prefix else 0.0, token, pair)

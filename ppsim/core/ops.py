@@ -1,8 +1,8 @@
 """Ops: the table of their kinds, their text form and their packed form.
 
-Kinds are PyTorch's letters: F forward, B full backward, I backward for the input, W backward for
-the weights; and R, the forward run again before a backward (recompute), which torch has no letter
-for. The text form is PyTorch's too: ``2F0`` is the forward of microbatch 0 on stage 2.
+Kinds have PyTorch's letters: F forward, B full backward, I backward for the input, W backward for
+the weights. R, a recompute (the forward again, before a backward), has no letter in PyTorch. The
+text form is also PyTorch's: ``2F0`` is the forward of microbatch 0 on stage 2.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Kind(IntEnum):
     """The kind of an op; the value is its code in a schedule's ``kind`` column.
 
     Kinds that compute come first: their code is also their row in
-    :attr:`ppsim.core.costs.Costs.time`. Then come the other kinds that a schedule may hold before
-    it is lowered: they have a stream.
+    :attr:`ppsim.core.costs.Costs.time`. Then come the other kinds that a schedule can have before
+    it is lowered; they have a stream. The rest only exists in lowered queues.
     """
 
     F = 0
@@ -94,9 +94,7 @@ ALL, PART, REST = "all", "part", "rest"
 
 
 class Stream(IntEnum):
-    """Streams of a device, which run in parallel; ops of one stream run in the order of the
-    queue.
-    """
+    """Streams of a device, which run in parallel; ops of one stream run in queue order."""
 
     COMPUTE = 0
     COPY_OUT = 1
@@ -105,14 +103,14 @@ class Stream(IntEnum):
 
     @property
     def label(self) -> str:
-        """Its name in words."""
+        """The name of the stream in words."""
         return self.name.lower().replace("_", " ")
 
 
 class Scope(StrEnum):
     """The extent of an op: a stage, a device without a stage, or all devices at once.
 
-    What runs between two stages on all devices has the later one's number.
+    An op that runs on all devices between two stages has the number of the later stage.
     """
 
     STAGE = "stage"
@@ -122,9 +120,7 @@ class Scope(StrEnum):
 
 
 class Result(StrEnum):
-    """A result that an op leaves for other ops, per microbatch: of a stage, or of a device if the
-    op has no stage.
-    """
+    """A result of an op that other ops need, per microbatch and stage (or device without stage)."""
 
     ACTIVATION = "activation"
     GRADIENT = "gradient"
@@ -150,18 +146,18 @@ class Result(StrEnum):
 
 
 class Need(NamedTuple):
-    """A result that an op waits for in addition to its neighbouring stage's."""
+    """A result that an op waits for, in addition to its neighbouring stage's result."""
 
     result: Result  # the kind of result
-    # ``own``: of the op's stage; ``previous`` or ``next``: of that one's neighbour, if any;
-    # ``first`` or ``last``: of that stage; ``device``: of the op's device; ``any``: of any device
+    # the place of the result: ``own``, the op's stage; ``previous`` or ``next``, its neighbour, if
+    # it has one; ``first`` or ``last``, that stage; ``device``, the op's device; ``any`` device
     at: str
-    only: str = ""  # ``first`` or ``last`` where only ops of that stage need it; empty for all
-    must: bool = False  # whether some op must make it; other needs are left out where none does
-    sent: bool = False  # whether it is a message where another device makes it
-    # the microbatch of the result, counted from the op's; no need where it does not exist
+    only: str = ""  # ``first`` or ``last`` if only ops of that stage need it; empty for all
+    required: bool = False  # whether some op must produce it; if not, it may be missing
+    sent: bool = False  # whether it is a message if another device produces it
+    # the microbatch of the result minus that of the op; there is no need if it does not exist
     ahead: int = 0
-    # no need where the op's device makes this result for its microbatch
+    # there is no need if the op's device produces this result for its microbatch
     unless: Result | None = None
 
 
@@ -171,55 +167,57 @@ class KindInfo:
 
     name: str  # the kind in words
     computes: bool = False  # whether it runs a stage on a microbatch
-    # ``send``, ``receive``, ``wait`` (for a message or a collective) or ``post`` (another op's
-    # result leaves with it); empty for other kinds
+    # ``send``, ``receive``, ``wait`` (for a message or a collective) or ``post`` (sends the result
+    # of another op); empty for other kinds
     side: str = ""
-    # FORWARD where it makes or moves an activation, BACKWARD a gradient; 0 for neither. What an op
-    # makes goes to the next stage in that direction.
+    # FORWARD if it produces or sends an activation, BACKWARD for a gradient; 0 for neither. The
+    # next stage in that direction needs the result of an op.
     direction: int = 0
-    # the direction of the result that it works on: its neighbour's where it makes one itself, else
-    # its own stage's
+    # the direction of its main input: from the neighbouring stage if the op has a direction, else
+    # from the op's stage
     works_on: int = 0
-    # whether there is one for each microbatch, or one for a whole stage
+    # True: one op for each microbatch; False: one for a whole stage
     per_microbatch: bool = True
-    # whether it allocates its microbatch's activation. Where R does, F keeps its stage's input
-    # only.
+    # whether it allocates its microbatch's activation. If R does, F only keeps the input of its
+    # stage.
     allocates: bool = False
     # ALL of the activation, PART of it (what W does not need), or the REST; empty for none
     frees: str = ""
     colour: str = ""  # key of its colours in :mod:`ppsim.show.drawing.palette`
-    hatched: bool = False  # whether it is drawn in that colour with hatching
+    hatched: bool = False  # whether it is hatched in pictures
     legend: str = ""  # its name in the legend of a picture
-    stream: Stream | None = None  # the stream it runs on; None where lowering puts it into queues
+    stream: Stream | None = None  # the stream it runs on; None if only lowered queues have it
     scope: Scope = Scope.STAGE  # where it runs
-    result: Result | None = None  # its result, unless ``direction`` says so
-    needs: tuple[Need, ...] = ()  # its inputs besides that of ``works_on``
-    # whether it starts only when the compute op before it in its device's queue has ended
+    result: Result | None = None  # its result, if ``direction`` does not state it
+    needs: tuple[Need, ...] = ()  # its inputs in addition to ``works_on``
+    # whether it starts only after the previous compute op in its device's queue has ended
     gated: bool = False
 
     @property
     def has_stage(self) -> bool:
-        """Whether ops of this kind belong to a stage."""
+        """True if ops of this kind belong to a stage."""
         return self.scope in (Scope.STAGE, Scope.BETWEEN)
 
     @property
     def on_all_devices(self) -> bool:
-        """Whether an op of this kind runs on all devices at once."""
+        """True if an op of this kind runs on all devices at once."""
         return self.scope in (Scope.EVERYWHERE, Scope.BETWEEN)
 
     @property
     def communicates(self) -> bool:
-        """Whether the kind is a send or a receive."""
+        """True for sends and receives."""
         return self.side in ("send", "receive")
 
 
 _compute = partial(KindInfo, computes=True, stream=Stream.COMPUTE)
 _copy_out = partial(KindInfo, colour="copy", stream=Stream.COPY_OUT)
 _copy_in = partial(KindInfo, colour="copy", stream=Stream.COPY_IN)
-_beside = partial(KindInfo, colour="vocabulary", stream=Stream.COMPUTE)
-_of_vocabulary = partial(_beside, legend="Vocabulary (E, S, T, D)", scope=Scope.DEVICE)
-_spread = partial(_beside, legend="On all devices (GF, GB)", scope=Scope.BETWEEN)
-_encode = partial(_beside, legend="Encoder (EF, EB)", colour="encoder", scope=Scope.DEVICE)
+_on_compute_stream = partial(KindInfo, colour="vocabulary", stream=Stream.COMPUTE)
+_of_vocabulary = partial(_on_compute_stream, legend="Vocabulary (E, S, T, D)", scope=Scope.DEVICE)
+_on_all_devices = partial(_on_compute_stream, legend="On all devices (GF, GB)", scope=Scope.BETWEEN)
+_encode = partial(
+    _on_compute_stream, legend="Encoder (EF, EB)", colour="encoder", scope=Scope.DEVICE
+)
 _collective = partial(
     KindInfo,
     legend="Collective",
@@ -228,19 +226,20 @@ _collective = partial(
     scope=Scope.EVERYWHERE,
     gated=True,
 )
-_beside_step = partial(
+_once_a_step = partial(
     KindInfo, legend="Collective", colour="collective", stream=Stream.COLLECTIVE, gated=True
 )
 _wait = partial(KindInfo, side="wait", stream=Stream.COMPUTE)
 _post = partial(KindInfo, side="post", stream=Stream.COMPUTE)
 _of_stage = partial(KindInfo, per_microbatch=False)
-# What has waited for all sums that its device has issued has also waited for the gradient reduced
-# behind its own sums.
+# An op that waits for all sums issued by its device also waits for the gradient that is reduced
+# after the sums of the previous microbatch.
 _BEHIND_SUMS = (Need(Result.HEAD_GRADIENT, "device", ahead=-1),)
 
 
 def _required(result: Result, at: str = "own", **more: Any) -> Need:
-    return Need(result, at, must=True, **more)
+    """Return a need of a result that some op must produce."""
+    return Need(result, at, required=True, **more)
 
 
 _backward = partial(
@@ -332,8 +331,8 @@ KINDS: dict[Kind, KindInfo] = {
         needs=(_required(Result.RELOADED),),
     ),
     Kind.E: _of_vocabulary("input embedding", result=Result.EMBEDDED),
-    # the device that computes the loss sends the output layer's input and does not wait for the
-    # broadcast of it
+    # the device that computes the loss broadcasts the output layer's input, and does not wait for
+    # this broadcast
     Kind.S: _of_vocabulary(
         "output layer",
         result=Result.LOGITS,
@@ -370,12 +369,12 @@ KINDS: dict[Kind, KindInfo] = {
         result=Result.INPUT_GRADIENT,
         needs=(_required(Result.GRADIENT, "first"),),
     ),
-    Kind.GF: _spread(
+    Kind.GF: _on_all_devices(
         "forward on all devices",
         result=Result.SPREAD,
         needs=(_required(Result.ACTIVATION, "previous", sent=True),),
     ),
-    Kind.GB: _spread(
+    Kind.GB: _on_all_devices(
         "backward on all devices",
         result=Result.SPREAD_GRADIENT,
         needs=(_required(Result.GRADIENT, sent=True),),
@@ -422,11 +421,11 @@ KINDS: dict[Kind, KindInfo] = {
         "wait for a gradient", needs=(_required(Result.GRADIENT, "next", sent=True),)
     ),
     # once a step, with the number of a microbatch of that step
-    Kind.OPT: _beside("optimizer step", legend="Optimizer (OPT)", scope=Scope.DEVICE),
+    Kind.OPT: _on_compute_stream("optimizer step", legend="Optimizer (OPT)", scope=Scope.DEVICE),
     Kind.NORM: _wait("wait for the norm of all gradients", scope=Scope.EVERYWHERE),
     Kind.SYNC: _wait("wait for all optimizer steps", scope=Scope.EVERYWHERE),
-    Kind.GATHER: _beside_step("gather weights", result=Result.GATHERED),
-    Kind.REDUCE: _beside_step("reduce gradients", result=Result.REDUCED),
+    Kind.GATHER: _once_a_step("gather weights", result=Result.GATHERED),
+    Kind.REDUCE: _once_a_step("reduce gradients", result=Result.REDUCED),
     Kind.WAIT_GATHER: _wait("wait for gathered weights", needs=(_required(Result.GATHERED),)),
     Kind.WAIT_REDUCE: _wait("wait for reduced gradients", needs=(_required(Result.REDUCED),)),
     Kind.SEND_F: KindInfo("send activation", side="send", direction=FORWARD),
@@ -467,7 +466,7 @@ def mask(kinds: Iterable[Kind]) -> NDArray[np.bool_]:
 
 
 class Columns:
-    """Masks and indices that follow from the columns of queues, device-major.
+    """Masks and indices computed from the columns of queues, device-major.
 
     The two ops of a pair are neighbours in their queue.
     """
@@ -521,9 +520,7 @@ class Columns:
 
     @cached_property
     def leads(self) -> NDArray[np.bool_]:
-        """Shape (ops,): True for an op that runs alone and for the first of a pair, so that a pair
-        counts once.
-        """
+        """Shape (ops,): True except for the second op of a pair, so that a pair counts once."""
         leads = np.ones(len(self.pair), np.bool_)
         leads[self.second_of_pairs] = False
         return leads
@@ -533,7 +530,7 @@ class Columns:
         return label(self.kind[op], self.stage[op], self.microbatch[op])
 
     def members(self, op: int) -> tuple[int, ...]:
-        """Return the op and, of a pair, its partner."""
+        """Return the op and, if it is in a pair, its partner."""
         return (op,) if self.pair[op] < 0 else (op, int(self.pair[op]))
 
 
@@ -544,15 +541,11 @@ STAGE_MASK = (1 << (MICROBATCH_SHIFT - STAGE_SHIFT)) - 1
 
 
 def pack(stage: NDArray[np.integer] | int, microbatch: NDArray[np.integer] | int) -> Packed:
-    """Pack stage (-1 for none) and microbatch into one integer each, of kind F; inputs
-    broadcast.
-    """
+    """Return packed ops of kind F from stages (-1 for none) and microbatches, which broadcast."""
     stage, microbatch = np.asarray(stage, np.int64) & STAGE_MASK, np.asarray(microbatch, np.int64)
     return (stage << STAGE_SHIFT) | (microbatch << MICROBATCH_SHIFT)
 
 
 def label(kind: int, stage: int, microbatch: int) -> str:
-    """Return the op's text form, such as ``2F0``; ``S0`` for an op without a stage, ``1UNSHARD``
-    for one of a stage.
-    """
+    """Return the op's text form: ``2F0``, ``S0`` without a stage, ``1UNSHARD`` (no microbatch)."""
     return f"{stage if stage >= 0 else ''}{Kind(kind).name}{microbatch if microbatch >= 0 else ''}"

@@ -1,4 +1,4 @@
-"""Recompute: backwards, all or some, first run their forward again."""
+"""Recompute: some or all backwards run their forward again first."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ EXPECTED = (
 
 
 def parse_rules(text: str) -> list[str]:
-    """Parse the rules of recompute: one for all stages, or one per stage, separated by commas.
+    """Return the rules of recompute in a text: one for all stages, or one per stage.
 
     A rule is ``full``; ``none``; ``first:N``, the first N microbatches; ``window:N``, all but the
-    first N of every window of forwards, which is as long as the most that wait for their backward
-    (Megatron's num-microbatches-with-partial-activation-checkpoints, arXiv 2205.05198, appendix C);
-    ``layers:N``, the first N layers of the stage (Megatron's recompute-num-layers with
-    recompute-method block); or ``modules:A,B``, these modules of every layer (its
-    recompute-modules).
+    first N of every window of forwards, whose length is the largest number of forwards that wait
+    for their backward (Megatron's num-microbatches-with-partial-activation-checkpoints, arXiv
+    2205.05198, appendix C); ``layers:N``, the first N layers of the stage (Megatron's
+    recompute-num-layers with recompute-method block); or ``modules:A,B``, these modules of every
+    layer (Megatron's recompute-modules). Commas separate rules.
 
     Raises:
-        InputError: it is none of these.
+        InputError: the text is not a list of rules.
     """
     rules, modules = list[str](), ""
     for part in text.split(","):
@@ -47,7 +47,7 @@ def parse_rules(text: str) -> list[str]:
         else:
             modules = ""
         if not match or len(rules) + int(match[2] or 1) > MOST_STAGES:
-            raise InputError(f"'{text[:60]}' does not say what is recomputed", EXPECTED)
+            raise InputError(f"not a rule of recompute: '{text[:60]}'", EXPECTED)
         rule = f"{modules},{match[1]}" if modules else match[1]
         rules += [rule] * int(match[2] or 1)
         modules = rule if rule.startswith("modules") and not match[2] else ""
@@ -55,22 +55,24 @@ def parse_rules(text: str) -> list[str]:
 
 
 def rules_of(schedule: Schedule, text: str) -> list[str]:
-    """Return the rule of each stage. InputError: the number of rules is neither one nor that of the
-    stages.
+    """Return the rule of each stage.
+
+    Raises:
+        InputError: the number of rules is neither one nor the number of stages.
     """
     rules = parse_rules(text)
     if len(rules) not in (1, schedule.n_stages):
-        said = (
-            f"{len(rules)} rules of recompute, and {schedule.name} has {schedule.n_stages} stages"
+        raise InputError(
+            f"{len(rules)} rules of recompute, and {schedule.name} has {schedule.n_stages} stages",
+            "one rule for all stages, or one for each",
         )
-        raise InputError(said, "one rule for all stages, or one for each")
     return rules * (schedule.n_stages // len(rules))
 
 
 def recompute_queue(queue: Packed, wanted: NDArray[np.bool_]) -> Packed:
     """Return a device's queue with an R directly before each chosen B and I, or before its pair.
 
-    Backwards whose R the queue has already, as one that runs it earlier, get no second one.
+    Backwards whose R is already in the queue get no second one.
     """
     kind, cell = queue & KIND_MASK, queue & ~np.int64(KIND_MASK | PAIRED)
     back = np.flatnonzero(mask(BACKWARDS)[kind] & wanted)
@@ -81,35 +83,37 @@ def recompute_queue(queue: Packed, wanted: NDArray[np.bool_]) -> Packed:
 
 
 def add_recompute(schedule: Schedule, rules: str = "full") -> Schedule:
-    """Return the schedule with recompute ops by these rules (see :func:`parse_rules` and
-    :func:`recompute_queue`).
+    """Return the schedule with recompute ops by the rules of :func:`parse_rules`.
 
     Raises:
-        InputError: it has several streams, or the rules are neither one nor one per stage.
+        InputError: the schedule has several streams, or the number of rules is neither one nor the
+            number of stages.
     """
     refuse_lanes(schedule, "recompute")
-    of_stage = rules_of(schedule, rules)
-    again = _choose(schedule, of_stage)
-    wanted = again[schedule.stage, schedule.microbatch]
-    ops, owned = schedule.packed(), map(schedule.queue, range(schedule.n_devices))
-    partly = tuple(stage for stage, rule in enumerate(of_stage) if rule.startswith(PARTS))
-    return schedule.with_queues((recompute_queue(ops[own], wanted[own]) for own in owned), partly)
+    rule_of_stage = rules_of(schedule, rules)
+    recomputed = _choose(schedule, rule_of_stage)
+    wanted = recomputed[schedule.stage, schedule.microbatch]
+    ops, queues = schedule.packed(), map(schedule.queue, range(schedule.n_devices))
+    partial = tuple(stage for stage, rule in enumerate(rule_of_stage) if rule.startswith(PARTS))
+    return schedule.with_queues(
+        (recompute_queue(ops[queue], wanted[queue]) for queue in queues), partial
+    )
 
 
-def _choose(schedule: Schedule, of_stage: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which stages recompute which microbatches, shape (stages, microbatches)."""
-    again = np.zeros((schedule.n_stages, schedule.n_microbatches), np.bool_)
+def _choose(schedule: Schedule, rule_of_stage: Sequence[str]) -> NDArray[np.bool_]:
+    """Return whether a stage recomputes a microbatch, shape (stages, microbatches)."""
+    recomputed = np.zeros((schedule.n_stages, schedule.n_microbatches), np.bool_)
     place = _place_in_window(schedule)
     whole = np.arange(schedule.n_microbatches) // schedule.n_slices
-    for stage, rule in enumerate(of_stage):
+    for stage, rule in enumerate(rule_of_stage):
         name, _, count = rule.partition(":")
         if name == "first":
-            again[stage] = whole < int(count)
+            recomputed[stage] = whole < int(count)
         elif name == "window":
-            again[stage] = place[stage] >= int(count)
+            recomputed[stage] = place[stage] >= int(count)
         else:
-            again[stage] = rule not in ("none", "layers:0")
-    return again
+            recomputed[stage] = rule not in ("none", "layers:0")
+    return recomputed
 
 
 def _place_in_window(schedule: Schedule) -> NDArray[np.int64]:
@@ -118,7 +122,7 @@ def _place_in_window(schedule: Schedule) -> NDArray[np.int64]:
     forward = schedule.kind == Kind.F
     waiting = forward.astype(np.int64) - mask(BACKWARDS)[schedule.kind]
     for queue in map(schedule.queue, range(schedule.n_devices)):
-        own = queue.start + np.flatnonzero(forward[queue])
+        ops = queue.start + np.flatnonzero(forward[queue])
         longest = max(int(np.cumsum(waiting[queue]).max(initial=1)), 1)
-        place[schedule.stage[own], schedule.microbatch[own]] = np.arange(len(own)) % longest
+        place[schedule.stage[ops], schedule.microbatch[ops]] = np.arange(len(ops)) % longest
     return place

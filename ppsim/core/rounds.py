@@ -1,4 +1,4 @@
-"""Schedules that go round: the same queues again and again, as a pipeline that serves runs them."""
+"""Rounds: schedules that repeat the same queues, as for several steps or in decoding."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ from ppsim.core.ops import BACKWARDS, MICROBATCH_SHIFT, Kind, mask
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 
-MOST_OPS = 200_000_000  # of all rounds, more than an ordinary machine's memory holds
+MOST_OPS = 200_000_000  # of all rounds; more ops exceed the memory of an ordinary machine
 
 
 def repeat_rounds(schedule: Schedule, rounds: int) -> Schedule:
-    """Return the queues of one round repeated ``rounds`` times, on each device without a wait
-    between rounds.
+    """Return the queues of one round repeated ``rounds`` times, without a wait between rounds.
 
-    Where the schedule never flushes, forwards of a round take the place of the drain of the round
-    before.
+    If the schedule never flushes, forwards of a round run while the previous round would drain.
 
     Raises:
         InputError: the ops of so many rounds do not fit in memory.
     """
     if schedule.n_rounds != 1:
-        raise InputError(f"{schedule.name} goes round already", "repeat one round of it")
+        raise InputError(f"{schedule.name} has several rounds already", "repeat a single round")
     if len(schedule) * rounds > MOST_OPS:
-        what = (
+        raise InputError(
             f"{rounds} rounds of {len(schedule)} ops are over {MOST_OPS:,} ops, more than fits "
-            f"in memory"
+            f"in memory",
+            "fewer --steps",
         )
-        raise InputError(what, "fewer --steps")
     if rounds == 1:
         return schedule
     packed = schedule.packed()
@@ -63,8 +61,8 @@ def _merged_order(schedule: Schedule, device: int, rounds: int) -> NDArray[np.in
     """Return the order of the ops of several rounds without draining between them, shape (rounds x
     ops,).
 
-    As many forwards precede the first backward as in one round; then each backward lets one more
-    run. Other ops follow the backward that they stand behind.
+    The warm-up forwards are those of one round; then forwards and backwards alternate. Other ops
+    follow the backward that precedes them in the queue.
     """
     kind = np.tile(schedule.kind[schedule.queue(device)], rounds)
     forward, backward = kind == Kind.F, mask(BACKWARDS)[kind]
@@ -79,23 +77,20 @@ def rounds_of(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def take_rounds(schedule: Schedule, costs: Costs, rounds: int) -> tuple[Schedule, Costs]:
-    """Return a schedule with another number of rounds, each as its first round, and the costs of
-    that schedule.
-    """
+    """Return a schedule whose rounds are the first round of this one, and its costs."""
     first = np.flatnonzero(rounds_of(schedule) == 0)
     one = schedule.take(first, n_microbatches=schedule.round_microbatches, n_rounds=1)
     scale = None if costs.scale is None else np.tile(costs.scale[:, : one.n_microbatches], rounds)
     each = None
     if costs.each is not None:
-        own = [costs.each[first[one.queue(device)]] for device in range(one.n_devices)]
-        if one.flushes:
-            own = [np.tile(durations, rounds) for durations in own]
-        else:
-            own = [
-                np.tile(took, rounds)[_merged_order(one, device, rounds)]
-                for device, took in enumerate(own)
+        durations = [costs.each[first[one.queue(device)]] for device in range(one.n_devices)]
+        durations = [np.tile(of_round, rounds) for of_round in durations]
+        if not one.flushes:
+            durations = [
+                of_device[_merged_order(one, device, rounds)]
+                for device, of_device in enumerate(durations)
             ]
-        each = np.concatenate(own)
+        each = np.concatenate(durations)
     others = {
         kind: np.tile(time[:, : one.n_microbatches], rounds) if time.ndim > 1 else time
         for kind, time in costs.others.items()

@@ -1,6 +1,6 @@
 """The schedule: placement and one queue of ops per device, in execution order, without times.
 
-All columns are flat and device-major: device ``d`` owns ``offsets[d]:offsets[d + 1]``.
+All columns are flat and device-major: the ops of device ``d`` are ``offsets[d]:offsets[d + 1]``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ppsim.errors import InvalidSchedule
 NONE, MISSING = -1, -2
 _R = int(Kind.R)  # numpy asks a member of Kind for a dozen attributes first
 BLOCK = 1 << 15
-SHORT = 64  # ops of a queue on average, below which queues are read together
+SHORT = 64  # mean number of ops of a queue below which all queues are read together
 
 
 @dataclass(frozen=True)
@@ -69,25 +69,24 @@ class Placement:
 
     @property
     def n_chunks(self) -> int:
-        """Stages of one replica that a device holds, V."""
+        """Stages of one replica per device, V."""
         return -(-self.n_stages // self.n_devices)
 
     @cached_property
     def chunk(self) -> NDArray[np.int32]:
-        """Shape (replicas, stages): the ordinal of a stage among those its device holds, over all
-        replicas.
-        """
-        chunk, held = np.empty_like(self.devices), np.zeros(self.n_devices, np.int32)
+        """Shape (replicas, stages): the index of a stage among its device's, over all replicas."""
+        chunk, count = np.empty_like(self.devices), np.zeros(self.n_devices, np.int32)
         for where in np.ndindex(self.devices.shape):
-            chunk[where] = held[self.devices[where]]
-            held[self.devices[where]] += 1
+            chunk[where] = count[self.devices[where]]
+            count[self.devices[where]] += 1
         return chunk
 
 
 def place(name: str, n_devices: int, n_stages: int) -> Placement:
-    """Return a placement by name. linear and loop put stage s on device s mod P, v folds back at
-    the ends; bidirectional and bidirectional-v add a second replica on the devices in reverse
-    order.
+    """Return a placement by name.
+
+    linear and loop put stage s on device s mod P; v folds back at the ends; bidirectional and
+    bidirectional-v add a second replica on the devices in reverse order.
     """
     stage = np.arange(n_stages, dtype=np.int32)
     lap, seat = np.divmod(stage, np.int32(n_devices))
@@ -104,31 +103,31 @@ def place(name: str, n_devices: int, n_stages: int) -> Placement:
 
 @dataclass(frozen=True)
 class Schedule(Columns):
-    """Placement and queues; build it with :meth:`from_queues`.
+    """Placement and queues; made by :meth:`from_queues`.
 
     Attributes:
         name: name of its family or file, such as ``1f1b``.
         placement: the device of each stage.
-        n_microbatches: M; where sequences are cut into slices, M times the slices of each.
-        offsets: shape (P + 1,), where each device's queue begins and ends.
+        n_microbatches: M; if sequences are cut into slices, M times the slices of each.
+        offsets: shape (P + 1,), the bounds of each device's queue.
         kind: shape (ops,), codes of :class:`ppsim.core.ops.Kind`.
         stage: shape (ops,).
         microbatch: shape (ops,).
         pair: shape (ops,), index of the partner op, or -1.
         n_slices: slices of a microbatch's sequence, K; slice k of microbatch m counts as microbatch
-            m x K + k. A slice attends to those before it, so on each stage forwards run in their
+            m x K + k. A slice attends to those before it, so each stage runs forwards of slices in
             order and backwards in reverse.
-        partial_recompute: stages whose R runs a part of the forward again; there an activation
-            counts from its F on.
+        partial_recompute: stages whose R repeats only a part of the forward; their activations
+            count from F on.
         stated_messages: the same queues with the sends, receives and FSDP ops of their file; None
-            without a file that states them.
-        n_rounds: how many times the schedule repeats, N; microbatch m of round r counts as
-            microbatch r x M + m, where M is that of one round.
-        feeds_back: whether each round needs the results of the round before: the first stage's
-            forward of a microbatch waits for the last stage's forward of the same one in the round
-            before.
+            if no file states them.
+        n_rounds: the number of repetitions of the queues, N; microbatch m of round r counts as
+            microbatch r x M + m, with M microbatches per round.
+        feeds_back: whether each round needs the results of the previous round: the first stage's
+            forward of a microbatch waits for the last stage's forward of the same microbatch in the
+            previous round.
         flushes: whether each round ends before the next begins. If not, a device runs forwards of
-            the next round where it would drain, as 1F1B without flushes does.
+            the next round instead of draining, as 1F1B without flushes does.
     """
 
     name: str
@@ -166,13 +165,13 @@ class Schedule(Columns):
         queues: Iterable[Packed],
         n_slices: int = 1,
     ) -> Schedule:
-        """Make a schedule from one array of packed ops per device, as
-        :class:`ppsim.core.builder.Queue` builds them.
+        """Return the schedule of one array of packed ops per device, as built by
+        :class:`ppsim.core.builder.Queue`.
         """
         queues = list(queues)
         offsets = np.cumsum([0, *map(len, queues)], dtype=np.int64)
         n, ends = int(offsets[-1]), offsets.tolist()
-        if n < SHORT * len(queues):  # a Python step for each would take longer than the ops
+        if n < SHORT * len(queues):  # a loop over queues would take longer than their ops
             queues, ends = [np.concatenate(queues)], [0, n]
         kind, stage, microbatch = (
             np.empty(n, np.uint8),
@@ -194,7 +193,7 @@ class Schedule(Columns):
         )
 
     def packed(self) -> Packed:
-        """Pack every op with its stage, microbatch and place in a pair, shape (ops,)."""
+        """Return all ops packed, shape (ops,)."""
         ops = pack(self.stage, self.microbatch) | self.kind
         ops[self.first_of_pairs] |= PAIRED
         return ops
@@ -202,8 +201,9 @@ class Schedule(Columns):
     def with_queues(
         self, queues: Iterable[Packed], partial_recompute: tuple[int, ...] | None = None
     ) -> Schedule:
-        """Make the same schedule with other queues, one array of packed ops per device, and
-        ``partial_recompute`` if given.
+        """Return the schedule with other queues, one array of packed ops per device.
+
+        ``partial_recompute`` replaces the schedule's if given.
         """
         made = Schedule.from_queues(
             self.name, self.placement, self.n_microbatches, queues, self.n_slices
@@ -223,19 +223,17 @@ class Schedule(Columns):
     def insert(
         self, where: NDArray[np.int64], device: NDArray[np.integer], ops: Packed
     ) -> Schedule:
-        """Return the queues with packed ops added, each before the op ``where`` or at the end of
-        its device's queue.
+        """Return the schedule with packed ops inserted before the ops ``where``, or at the end of
+        their device's queue.
 
-        Added ops are not in pairs. All arrays have shape (ops added,); ops added at one place keep
-        their order.
+        Inserted ops are not in pairs. All arrays have shape (inserted ops,); ops inserted at the
+        same place keep their order.
         """
         ends = self.offsets[1:] + np.cumsum(np.bincount(device, minlength=self.n_devices))
         return self.with_queues(np.split(np.insert(self.packed(), where, ops), ends[:-1]))
 
     def _prove_slices(self) -> None:
-        """Raise InvalidSchedule if slices run too early, or microbatches do not divide into
-        slices.
-        """
+        """Raise InvalidSchedule if slices run too early, or M is not a multiple of them."""
         from ppsim.core.slices import SLICE_ORDER, find_early_slices
 
         if self.n_slices < 1 or self.n_microbatches % self.n_slices:
@@ -258,7 +256,7 @@ class Schedule(Columns):
         op = np.flatnonzero(self.kind == Kind.R)
         back = np.flatnonzero(mask(BACKWARDS)[self.kind])
         before = np.full(self.n_stages * self.n_microbatches, -1, np.int64)
-        before[self._cells[back]] = back - ~self.leads[back]  # the first op of a pair opens it
+        before[self._cells[back]] = back - ~self.leads[back]  # a pair begins with its first op
         late = op[
             (op >= before[self._cells[op]])
             | (self.device[op] != self.device[before[self._cells[op]]])
@@ -272,12 +270,12 @@ class Schedule(Columns):
 
     @cached_property
     def only_computes(self) -> bool:
-        """Whether all ops are compute ops: no sends, receives or collectives."""
+        """True if all ops are compute ops: no sends, receives or collectives."""
         return bool(self.computes.all())
 
     @cached_property
     def only_forwards(self) -> bool:
-        """Whether the schedule has only forwards, as in inference."""
+        """True if the schedule has no backwards, as in inference."""
         return not mask(BACKWARDS)[self.kind].any()
 
     @cached_property
@@ -291,31 +289,30 @@ class Schedule(Columns):
         recomputes = self.kind == Kind.R
         if not recomputes.any():
             return recomputes
-        again = np.zeros(self.n_stages * self.n_microbatches, np.bool_)
-        again[self._cells[recomputes]] = True
-        return self.computes & again[np.where(self.computes, self._cells, 0)]
+        has_recompute = np.zeros(self.n_stages * self.n_microbatches, np.bool_)
+        has_recompute[self._cells[recomputes]] = True
+        return self.computes & has_recompute[np.where(self.computes, self._cells, 0)]
 
     def activation_changes(self, release: Kind = Kind.W) -> NDArray[np.int8]:
-        """Return the change in held activations by each op, shape (ops,); of a split backward the
-        op ``release`` frees the activation.
+        """Return the change in live activations by each op, shape (ops,).
 
-        Where the backward recomputes, R adds the activation and F none: the input that F keeps does
-        not count; where it recomputes a part, F adds it. Without backwards, F keeps nothing.
+        Of a split backward, the op ``release`` frees the activation. With full recompute R adds the
+        activation, and the stage input that F keeps does not count; with partial recompute F adds
+        it. Without backwards, F keeps nothing.
         """
         if self.only_forwards:
             return np.zeros(len(self), np.int8)
         change = _changes_of_kinds(release).take(self.kind)
         change[self.recomputed & (self.kind == Kind.F)] = 0
         if self.partial_recompute:
-            own = np.isin(self.stage, self.partial_recompute) & self.recomputed
-            change[own & (self.kind == Kind.F)], change[own & (self.kind == Kind.R)] = 1, 0
+            partial = np.isin(self.stage, self.partial_recompute) & self.recomputed
+            change[partial & (self.kind == Kind.F)] = 1
+            change[partial & (self.kind == Kind.R)] = 0
         return change
 
     @cached_property
     def has_lanes(self) -> bool:
-        """Whether there are ops of other streams than compute or ops without a stage, and no
-        messages.
-        """
+        """True if there are ops that are not compute (e.g. copies), but no messages."""
         return not self.only_computes and int(self.kind.max()) < len(TIMED)
 
     @property
@@ -335,39 +332,36 @@ class Schedule(Columns):
 
     @property
     def weight_versions(self) -> int:
-        """Versions of the weights that a device holds: two where a step begins before the one
-        before it ends.
-        """
+        """Versions of the weights on a device: two if steps overlap, else one."""
         return 1 if self.flushes else 2
 
     @property
     def needs_more_versions(self) -> bool:
-        """Whether steps that never flush are so short that two versions of the weights are too few
-        (PipeDream-2BW, arXiv 2006.09503, section 3.1: M must be P at least).
+        """True if two versions of the weights are too few, as steps without flush are too short.
+
+        PipeDream-2BW (arXiv 2006.09503, section 3.1) requires M >= P.
         """
         return not self.flushes and self.round_microbatches < self.n_devices
 
     @property
     def whole_microbatches(self) -> int:
-        """M of one round, whatever slices sequences are cut into."""
+        """M of one round, with all slices of a microbatch counted as one."""
         return self.n_microbatches // (self.n_slices * self.n_rounds)
 
     @property
     def run_microbatches(self) -> int:
-        """Microbatches of all rounds, whatever slices sequences are cut into."""
+        """Microbatches of all rounds, with all slices of a microbatch counted as one."""
         return self.n_microbatches // self.n_slices
 
     @property
     def round_microbatches(self) -> int:
-        """Microbatches of one round, slices counted: by how much their numbers grow from round to
-        round.
-        """
+        """Microbatches of one round, with slices counted: the step of numbers between rounds."""
         return self.n_microbatches // self.n_rounds
 
     @cached_property
     def awaits_feedback(self) -> NDArray[np.bool_]:
-        """Shape (ops,): whether the op's input is the result of the round before, which the last
-        stage sends back.
+        """Shape (ops,): whether the op's input is a result that the last stage sends back, from the
+        previous round.
         """
         if not self.feeds_back:
             return np.zeros(len(self), np.bool_)
@@ -377,8 +371,8 @@ class Schedule(Columns):
 
     @cached_property
     def chunk(self) -> NDArray[np.int32]:
-        """Shape (ops,): the number of the op's stage on its device, over both replicas; 0 without a
-        stage.
+        """Shape (ops,): the index of the op's stage among its device's, over both replicas; 0
+        without a stage.
         """
         placement = self.placement
         chunk = placement.chunk[0, self.stage]
@@ -391,8 +385,8 @@ class Schedule(Columns):
         return np.where(self.stage < 0, 0, chunk)
 
     def blocks(self) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-        """Yield the ops in slices that fit a processor's cache, with each op's place in a flat
-        (kind, stage) table.
+        """Yield ops in slices that fit into a processor's cache, with the index of each op in a
+        flat (kind, stage) table.
         """
         for first in range(0, len(self), BLOCK):
             ops = slice(first, min(first + BLOCK, len(self)))
@@ -402,23 +396,22 @@ class Schedule(Columns):
 
     @property
     def results(self) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """Row numbers of results, one per (stage, microbatch): activations first, then gradients.
+        """Indices of results: one for each activation (stage, microbatch), then for each gradient.
 
-        The first array has shape (kinds that compute x stages,): where each kind and stage puts the
-        result of its microbatch 0. The second is where its input is. The number is the place that
-        means none.
+        The first array, shape (compute kinds x stages,), has the index of the result of microbatch
+        0 for each kind and stage; the second has the index of its input. The number is the index
+        that stands for no result.
         """
         return _results(self.n_stages, self.n_microbatches)
 
     @cached_property
     def dependency(self) -> NDArray[np.int32]:
-        """Shape (ops,): the op whose result each op waits for, -1 for none, -2 for one that no
-        device runs.
+        """Shape (ops,): the op whose result each op waits for, -1 for none, -2 if it is missing.
 
         F(s, m) needs F(s-1, m); B or I(s, m) needs B or I(s+1, m), on the last stage F(s, m); W(s,
-        m) needs I(s, m); R(s, m) needs F(s, m). A backward's own forward is implied: its gradient
-        has passed through it. So is its R, by the order of its queue. Where results are fed back,
-        F(0, m) needs the last stage's F of m in the round before.
+        m) needs I(s, m); R(s, m) needs F(s, m). A backward also needs its forward, which is implied
+        as its gradient depends on it, and its R, which precedes it in the queue. If results are fed
+        back, F(0, m) needs the last stage's F of m in the previous round.
         """
         if not self.only_computes:
             computing, found = np.flatnonzero(self.computes), self.compute_only.dependency
@@ -444,20 +437,17 @@ class Schedule(Columns):
 
     @cached_property
     def compute_only(self) -> Schedule:
-        """The same queues with F, B, I, W and R alone; the schedule itself if it has no other
-        ops.
-        """
+        """The schedule with only F, B, I, W and R; the same object if it has no other ops."""
         return self if self.only_computes else self.take(self.computes)
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64], **others: Any) -> Schedule:
-        """Return the queues with some of their ops, of a pair both or none, and ``others`` of the
-        fields as given.
+        """Return the schedule with some of its ops, and with the fields in ``others`` replaced.
 
-        ``chosen`` is a mask, or the ops of each device in their new order; an op without a partner
-        may come twice.
+        ``chosen`` is a mask, or the ops of each device in their new order. It must have both ops of
+        a pair or none; other ops may occur twice.
         """
         ops = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-        place = np.full(len(self) + 1, NONE, np.int32)  # the last one is for no partner
+        place = np.full(len(self) + 1, NONE, np.int32)  # the last entry is for no partner
         place[ops] = np.arange(len(ops), dtype=np.int32)
         columns = {name: getattr(self, name)[ops] for name in ("kind", "stage", "microbatch")}
         offsets = np.searchsorted(self.device[ops], np.arange(self.n_devices + 1)).astype(np.int64)
@@ -467,9 +457,7 @@ class Schedule(Columns):
 
     @cached_property
     def crosses(self) -> NDArray[np.bool_]:
-        """Shape (ops,): whether the op's input is a message: from another device, or the result
-        that is fed back.
-        """
+        """Shape (ops,): whether the op's input comes from another device or is fed back."""
         sent = self.device[self.dependency] != self.device
         return (self.dependency >= 0) & (sent | self.awaits_feedback if self.feeds_back else sent)
 
@@ -495,6 +483,7 @@ def _changes_of_kinds(release: Kind) -> NDArray[np.int8]:
 
 @lru_cache
 def _results(stages: int, microbatches: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Return :attr:`Schedule.results` for a size."""
     nothing = 2 * stages * microbatches
     forward, backward = np.arange(0, nothing, microbatches).reshape(2, stages)
     result = {FORWARD: forward, BACKWARD: backward, 0: np.full(stages, nothing)}

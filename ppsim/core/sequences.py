@@ -1,6 +1,4 @@
-"""Sequences of one training step: their microbatches, their times, and the times of the
-microbatches.
-"""
+"""Sequences of one training step: their microbatches, their times, and the microbatches' times."""
 
 from __future__ import annotations
 
@@ -20,16 +18,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sequences:
-    """N sequences of R replicas; Q is 1, or the number of stages where each stage has a length.
+    """N sequences of R replicas; Q is 1, or the number of stages if lengths differ by stage.
 
     Attributes:
-        replica: shape (N,), the data-parallel replica that each is on.
+        replica: shape (N,), the data-parallel replica of each sequence.
         microbatch: shape (N,), its microbatch on that replica.
-        length: shape (N, Q), tokens, or factors.
-        time: shape (N, Q), how many times as long as a mean microbatch each takes.
-        names: shape (N,), the numbers by which their file calls them.
-        counts: shape (R,), the microbatches of each replica.
-        in_tokens: whether lengths are tokens.
+        length: shape (N, Q), tokens or factors.
+        time: shape (N, Q), time relative to a mean microbatch.
+        names: shape (N,), the ids of the sequences in their file.
+        counts: shape (R,), the number of microbatches of each replica.
+        in_tokens: whether lengths are tokens; otherwise they are factors.
         padded: whether every sequence takes as long as the longest of its microbatch.
     """
 
@@ -51,17 +49,15 @@ class Sequences:
         return len(self.counts)
 
     def factors(self, microbatches: int) -> Floats:
-        """Return each microbatch's time over that of a mean one, shape (R, Q, M); 0 for an empty
-        one.
-        """
+        """Return each microbatch's time relative to the mean, shape (R, Q, M); 0 if empty."""
         slot = self.replica * microbatches + self.microbatch
         found = join_times(self.time, slot, self.n_replicas * microbatches, padded=self.padded)
         shape = (self.n_replicas, microbatches, found.shape[1])
         return np.ascontiguousarray(found.reshape(shape).transpose(0, 2, 1))
 
     def lengths(self, microbatches: int) -> Floats:
-        """Return the length of each microbatch, shape (R, Q, M), in tokens or factors; padding
-        counts.
+        """Return the length of each microbatch with padding, shape (R, Q, M), in tokens or
+        factors.
         """
         slot = self.replica * microbatches + self.microbatch
         slots = self.n_replicas * microbatches
@@ -76,13 +72,13 @@ class Sequences:
 def join_times(time: Floats, slot: Ints, slots: int, *, padded: bool) -> Floats:
     """Return the time of each microbatch, shape (slots, Q).
 
-    That is the sum of its sequences' times, or where they are padded the longest of them times
-    their number.
+    It is the sum of its sequences' times, or if they are padded, the longest time times the number
+    of sequences.
 
     Args:
         time: shape (N, Q), of each sequence.
-        slot: shape (N,), the microbatch of each.
-        slots: how many microbatches there are.
+        slot: shape (N,), the microbatch of each sequence.
+        slots: the number of microbatches.
         padded: whether sequences are padded to the longest of their microbatch.
     """
     found = np.zeros((slots, time.shape[1]))
@@ -95,22 +91,19 @@ def join_times(time: Floats, slot: Ints, slots: int, *, padded: bool) -> Floats:
 
 @dataclass(frozen=True)
 class LinearTimes:
-    """Durations of ops by the factors of microbatches: a constant and a part for each of two
-    microbatches.
+    """Durations of ops as linear functions of the factors of microbatches.
 
-    Only an op of a pair has a second microbatch. Every array has shape (ops,).
+    An op of a pair depends on two microbatches, other ops on one. Every array has shape (ops,).
     """
 
-    constant: Floats  # of what takes no factor
+    constant: Floats  # duration that does not depend on factors
     own: Floats  # duration at factor 1
-    other: Floats  # likewise, of the other op of its pair; 0 for an op alone
-    row: Ints  # which factor the op takes: stage x M + microbatch, or the microbatch where Q is 1
-    other_row: Ints  # that of the other op of its pair
+    other: Floats  # the same for the other op of the pair; 0 without a pair
+    row: Ints  # index of the op's factor: stage x M + microbatch, or the microbatch if Q is 1
+    other_row: Ints  # the same for the other op of the pair
 
     def durations(self, factors: Floats) -> Floats:
-        """Return the durations under many factors, shape (ops, samples) of factors (Q x M,
-        samples).
-        """
+        """Return durations, shape (ops, samples), for factors of shape (Q x M, samples)."""
         found: Floats = self.own[:, None] * factors.take(self.row, axis=0)
         if self.other.any():
             found += self.other[:, None] * factors.take(self.other_row, axis=0)
@@ -119,14 +112,15 @@ class LinearTimes:
 
 
 def linear_times(schedule: Schedule, costs: Costs, *, by_stage: bool = False) -> LinearTimes:
-    """Split the durations of a schedule's ops by the factors that their microbatches may have.
+    """Return the durations of a schedule's ops as functions of the microbatches' factors.
 
     Raises:
-        InputError: a function gives the durations.
+        InputError: the durations come from a function.
     """
     if costs.each is not None:
-        what = "lengths change no times that a function gives"
-        raise InputError(what, "let the function return what each op takes")
+        raise InputError(
+            "lengths have no effect on times from a function", "let the function use the lengths"
+        )
     costs.check_fit(schedule)
     ops = np.flatnonzero(schedule.kind < len(COMPUTE))
     constant, own, other = np.zeros(len(schedule)), np.zeros(len(schedule)), np.zeros(len(schedule))

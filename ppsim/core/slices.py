@@ -1,10 +1,9 @@
-"""Slices: sequences are cut into K pieces, which go through the pipeline one by one as if each were
-a microbatch.
+"""Slices: sequences are cut into K pieces, which pass the pipeline one by one like microbatches.
 
-Slice k of microbatch m counts as microbatch m x K + k. A slice attends to those before it: on every
-stage its forward needs theirs, whose keys and values it reads, and its backward needs the backwards
-of the slices after it, which give it their gradients. All slices of a microbatch pass a stage on
-one device, so only the order of its queue matters here.
+Slice k of microbatch m counts as microbatch m x K + k. A slice attends to those before it. So on
+every stage, its forward needs the keys and values of their forwards, and its backward needs the
+gradients of the backwards of the slices after it. All slices of a microbatch run a stage on the
+same device, so only the order of the queue matters here.
 """
 
 from __future__ import annotations
@@ -24,11 +23,10 @@ def find_early_slices(
     n_microbatches: int,
     n_slices: int,
 ) -> NDArray[np.int64]:
-    """Find neighbouring slices of a sequence that run in the wrong order.
+    """Return neighbouring slices of a sequence that run in the wrong order, shape (faults, 2).
 
-    Columns are as in a schedule, shape (ops,), in the order of its queues; ``n_microbatches``
-    counts slices, K of each sequence. Returns, shape (faults, 2), the op that runs too early, and
-    the one it needs.
+    A fault is the op that runs too early, and the op it needs. Columns are as in a schedule, shape
+    (ops,), in the order of its queues; ``n_microbatches`` counts slices, K of each sequence.
     """
     found = []
     for kinds, step in ((FORWARDS, 1), (BACKWARDS, -1)):

@@ -1,13 +1,13 @@
 """Validate the columns that kernels index unchecked.
 
-Kernels run without bounds checks. So ``Placement``, ``Schedule``, ``Lowered`` and ``Costs`` prove
-their columns as they are made, whoever makes them: indices in range, offsets ascending to the
-length, kinds known, pairs mutual and adjacent, batches together, times finite and not negative.
-Properties that relate two of them are proved where the two are combined.
-
-A column of signed integers in ``0 .. high - 1`` is one whose unsigned view has a maximum below
-``high``: one pass at the speed of memory. :mod:`ppsim.inputs.check` checks whether a schedule makes
+Kernels run without bounds checks. So ``Placement``, ``Schedule``, ``Lowered`` and ``Costs``
+validate their columns on creation: indices in range, ascending offsets up to the length, known
+kinds, mutual and adjacent pairs, contiguous batches, finite times from 0. Properties of two objects
+are validated where they are combined. :mod:`ppsim.inputs.check` checks whether a schedule makes
 sense.
+
+Signed integers are in ``0 .. high - 1`` if the maximum of their unsigned view is below ``high``,
+which takes one pass at the speed of memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STAGELESS = mask(STAGELESS)
 
 
 def prove_placement(n_devices: int, devices: Integers) -> None:
-    """Prove that every stage has a device, in one replica or two, or raise InputError."""
+    """Raise InputError unless every stage has a device, in one replica or two."""
     _refuse_unless(
         _integers(devices, 2) and len(devices) in (1, 2),
         "a placement has one or two rows of devices",
@@ -43,7 +43,7 @@ def prove_placement(n_devices: int, devices: Integers) -> None:
 
 
 def prove_queues(queues: Queues) -> None:
-    """Prove the columns of a schedule, or raise InputError that names the column and the op."""
+    """Raise InputError with the column and the op if a column of a schedule is invalid."""
     name, n = queues.name, len(queues.kind)
     for key in ("offsets", "kind", "stage", "microbatch", "pair"):
         _refuse_unless(
@@ -73,10 +73,8 @@ def prove_queues(queues: Queues) -> None:
 
 
 def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch: Integers) -> None:
-    """Check that lowered queues have the ops of ``compute`` in its order, and that batches contain
-    neighbouring messages.
-
-    Else raise InputError.
+    """Raise InputError unless lowered queues have the ops of ``compute`` in its order, and batches
+    are neighbouring messages.
     """
     name, n = queues.name, len(queues.kind)
     _refuse_unless(
@@ -90,7 +88,7 @@ def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch:
         and np.array_equal(
             np.searchsorted(compute_ops, queues.second_of_pairs), compute.second_of_pairs
         ),
-        f"{name}: the lowered queues hold other ops than the schedule",
+        f"{name}: the lowered queues have other ops than the schedule",
     )
     _refuse_unless(
         _integers(batch, 1) and len(batch) == n,
@@ -102,9 +100,7 @@ def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch:
 
 
 def prove_times(what: str, values: Any) -> None:
-    """Prove that times are finite, not negative, and small enough to be added up, or raise
-    InputError.
-    """
+    """Raise InputError unless times are finite, not negative, and small enough for sums."""
     array = np.asarray(values)
     _refuse_unless(array.dtype.kind in "fiu", f"{what} is not a number")
     # NaN fails both comparisons; whole numbers have no infinity to start from.
@@ -115,9 +111,7 @@ def prove_times(what: str, values: Any) -> None:
 
 
 def prove_costs(time: Any, comm: Any, pair: Any) -> None:
-    """Prove that the shapes of costs belong together, and times as :func:`prove_times` does, or
-    raise InputError.
-    """
+    """Raise InputError unless the shapes of costs match and their times are valid."""
     shape = np.shape(time)
     _refuse_unless(
         len(shape) == 2 and shape[0] == len(COMPUTE),
@@ -138,9 +132,7 @@ def prove_costs(time: Any, comm: Any, pair: Any) -> None:
 
 
 def prove_factors(scale: Any, speed: Any) -> None:
-    """Prove a row of factors for each kind of op, all finite, and speeds more than zero, or raise
-    InputError.
-    """
+    """Raise InputError unless factors have a row for each kind, and speeds are positive."""
     if scale is not None:
         _refuse_unless(
             np.ndim(scale) == 2 and len(scale) == len(COMPUTE),
@@ -157,9 +149,7 @@ def prove_factors(scale: Any, speed: Any) -> None:
 
 
 def prove_factors_fit(queues: Queues, scale: Any, speed: Any) -> None:
-    """Prove that there is a factor for each microbatch and device of a schedule, or raise
-    InputError.
-    """
+    """Raise InputError unless there is a factor for each microbatch and device of a schedule."""
     for what, factors, wanted in (
         ("microbatches", scale, queues.n_microbatches),
         ("devices", speed, queues.n_devices),
@@ -171,9 +161,7 @@ def prove_factors_fit(queues: Queues, scale: Any, speed: Any) -> None:
 
 
 def prove_fit(queues: Queues, time: Any, comm: Any) -> None:
-    """Prove that a schedule holds compute ops only and costs know its stages and devices, or raise
-    InputError.
-    """
+    """Raise InputError unless costs fit a schedule's stages and devices and no op is a message."""
     stages, devices = np.shape(time)[1], len(np.atleast_2d(comm))
     _refuse_unless(
         stages == queues.n_stages,
@@ -185,14 +173,14 @@ def prove_fit(queues: Queues, time: Any, comm: Any) -> None:
     )
     _refuse_unless(
         int(queues.kind.max(initial=0)) < len(TIMED),
-        f"{queues.name} holds sends and receives, and only its compute ops can be timed so",
+        f"{queues.name} has sends and receives, and only its compute ops can be timed this way",
     )
 
 
 def _prove_exempt(
     name: str, what: str, column: Integers, high: int, kind: Integers, may_lack: Any
 ) -> None:
-    """Prove a range where ops of some kinds have none of it."""
+    """Raise InputError for a number out of range; ops of some kinds may have -1."""
     if len(column) and _largest(column) >= high:
         exempt = may_lack[kind] & (column == NONE)
         column, high = np.where(exempt, column.dtype.type(0), column), max(high, 1)
@@ -229,9 +217,7 @@ def _prove_pairs(name: str, queues: Queues) -> None:
 
 
 def _prove_batches(name: str, queues: Queues, batch: Integers) -> None:
-    """Check that batches contain messages only, and that the ops of a batch are neighbours on one
-    device.
-    """
+    """Raise InputError unless batches are messages, and neighbours on one device."""
     ops = np.flatnonzero(batch != NONE)
     _refuse_unless(
         bool(_MESSAGES[queues.kind[ops]].all()),

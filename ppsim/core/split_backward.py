@@ -1,6 +1,4 @@
-"""Full and split backwards: I and W that follow each other become one B, and every B becomes I and
-W.
-"""
+"""Merge an I and the W after it into one B, or split every B into I and W."""
 
 from __future__ import annotations
 
@@ -12,11 +10,10 @@ from ppsim.errors import InputError
 
 
 def merge_backwards(schedule: Schedule) -> Schedule:
-    """Return the schedule with an I and the W that directly follows it merged into one B; lowered
-    queues are merged too.
+    """Return the schedule (lowered or not) with each I and a directly following W merged into B.
 
-    An I with anything between it and its W stays, also a send of its gradient: B would hold the
-    gradient back. So does an op of a pair.
+    An I is kept if any op is between it and its W, such as a send of its gradient, which B would
+    delay. Ops of pairs are kept, too.
 
     Raises:
         InputError: no I is followed by its W.
@@ -42,12 +39,10 @@ def merge_backwards(schedule: Schedule) -> Schedule:
 
 
 def split_backwards(schedule: Schedule) -> Schedule:
-    """Return the schedule with I and, right after it, W in place of each B; lowered queues are
-    split too.
+    """Return the schedule (lowered or not) with each B replaced by I and a directly following W.
 
     Raises:
-        InputError: it has no B, or one that runs as a pair with a forward: W would be left outside
-            of the pair.
+        InputError: there is no B, or a B is in a pair, as W would be left outside of the pair.
     """
     full = np.flatnonzero(schedule.kind == Kind.B)
     if not len(full):
@@ -58,7 +53,7 @@ def split_backwards(schedule: Schedule) -> Schedule:
     if len(paired):
         raise InputError(
             f"{schedule.name} runs {schedule.label(int(paired[0]))} in a pair, which a split would "
-            f"take apart",
+            f"break",
             "a schedule without pairs",
         )
     kept = np.insert(np.arange(len(schedule)), full + 1, full)

@@ -1,14 +1,13 @@
-"""Ops around a training step: weights gathered, gradients reduced, and each device's optimizer
-step.
+"""Ops around a training step: gathers of weights, reductions of gradients, and optimizer steps.
 
-Megatron and torch wait for all devices before the optimizer step, for the norm of all gradients.
-Post-validation does without this wait: each device updates its weights as soon as it has its
+Megatron and torch wait for all devices before the optimizer step, as the norm of all gradients is
+needed. Post-validation avoids this wait: each device updates its weights as soon as it has its
 gradients, and corrects the step later if the norm was too large (Qi et al., Zero Bubble Pipeline
 Parallelism, section 4).
 
-Gradients of a stage are reduced behind its last backward, and weights gathered at the start of a
-step in the order in which a device needs them, both in parallel with compute: FSDP's and the
-distributed optimizer's overlap.
+As with the overlap of FSDP and the distributed optimizer, gradients of a stage are reduced after
+its last backward, and weights are gathered at the start of a step in the order in which a device
+needs them, both in parallel with compute.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ LEARNS = mask((Kind.B, Kind.W))
 
 
 def add_optimizer(schedule: Schedule, *, barrier: bool, gathers: bool, reduces: bool) -> Schedule:
-    """Return the queues of one step with its optimizer step at the end of each device's queue.
+    """Return the queues of one step with an optimizer step at the end of each device's queue.
 
     Args:
         schedule: one training step.
         barrier: whether all devices wait for each other before and after their optimizer steps.
         gathers: whether the weights of each stage are gathered before its first forward.
-        reduces: whether the gradients of each stage are reduced behind its last backward.
+        reduces: whether the gradients of each stage are reduced after its last backward.
     """
-    # places, devices and ops; of one place in this order
+    # places, devices and ops; ops at the same place keep the order of this list
     added = list[tuple[Indices, Indices, Packed]]()
     every, ends = np.arange(schedule.n_devices), schedule.offsets[1:]
     if gathers:
@@ -61,7 +60,7 @@ def add_optimizer(schedule: Schedule, *, barrier: bool, gathers: bool, reduces: 
 
 
 def _first_of_stages(schedule: Schedule, ops: Indices) -> Indices:
-    """Return the first of these ops of each stage on each device, in their order."""
+    """Return the first of these ops for each stage and device, in order."""
     cell = schedule.device[ops] * np.int64(schedule.n_stages) + schedule.stage[ops]
     _, first = np.unique(cell, return_index=True)
     return ops[np.sort(first)]

@@ -19,14 +19,14 @@ class Timeline:
         schedule: the schedule that was timed.
         start: shape (ops,), in ``unit``, from the start of the iteration.
         end: shape (ops,). Both ops of a pair share start and end.
-        bound: shape (ops,), the op whose end or message set the start. Where two decide at one
-            time, the previous op of the device's stream comes first, then the input from the
-            neighbouring stage. An op on all devices has the bound of the last device; -1 where
-            nothing set it.
+        bound: shape (ops,), the op whose end or message determined the start, -1 for none. If two
+            ops did at the same time, the previous op of the device's stream has precedence, then
+            the input from the neighbouring stage. For an op on all devices it is the bound on the
+            last device.
         unit: name of the time unit.
         finish: end of the last message, collective or host work, if that is after the last op.
-        comm: latency of a message, a number or shape (devices, devices), where messages only have
-            one; None where it is not known, or messages take more than that.
+        comm: latency of a message, a number or shape (devices, devices), if messages only take a
+            latency; else None, also if it is not known.
         feedback: time until a result is fed back, as in :class:`ppsim.core.costs.Costs`.
     """
 
@@ -41,5 +41,5 @@ class Timeline:
 
     @cached_property
     def makespan(self) -> float:
-        """End of the iteration: of its last op, or ``finish``."""
+        """End of the iteration: the end of the last op, or ``finish``."""
         return float(self.end.max(initial=self.finish))

@@ -1,12 +1,11 @@
 """Encoding of blocked devices in a kernel's columns, and cycles of waits.
 
-An entry is zero or more once it is known: the op that left a result, or the time at which something
-ended. Until then it is ``UNKNOWN``, or below: the code of the device that waits for it. Where
-several devices can wait for one entry, a column with one place per device chains them: the entry
-holds the code of the last one, and that device's place the code of the one before it, ``UNKNOWN``
-at the end.
+A known entry is zero or more: the op that produced a result, or the time at which something ended.
+An unknown entry is ``UNKNOWN``, or below it the code of the device that waits for it. If several
+devices can wait for an entry, they form a list: the entry is the code of the last one, and a column
+with one place per device has the code of the device before, ``UNKNOWN`` at the end.
 
-Kernels of several rooms inline ``PARTS``.
+Kernels of several packages inline ``PARTS``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ UNKNOWN = -1
 
 
 def wait_code(device: int) -> int:
-    """Return the entry that stands for a wait of ``device``."""
+    """Return the code of an entry for which ``device`` waits."""
     return -2 - device
 
 
@@ -28,9 +27,7 @@ def waiting_device(entry: int) -> int:
 
 
 def follow_circle(first: int, following: Callable[[int], int]) -> list[int]:
-    """Follow waits from each device to the next until one repeats; return the devices of that
-    cycle, in order.
-    """
+    """Return the devices in the cycle of waits that is reached from ``first``, in order."""
     seen, at = dict[int, None](), first
     while at not in seen:
         seen[at] = None

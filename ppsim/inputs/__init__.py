@@ -1,3 +1,3 @@
-"""Input files: schedules as drafts, their faults, and measured costs."""
+"""Input files: schedules (read as drafts), their faults, and profiles of measured costs."""
 
 __all__ = ["check", "drafts", "profile"]

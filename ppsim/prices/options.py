@@ -14,7 +14,7 @@ from ppsim.ask.given import Need
 from ppsim.ask.groups import DETAILED, NetworkOptions
 from ppsim.ask.options import list_options
 from ppsim.prices import parts
-from ppsim.prices.part import COSTS, UNEVEN, Asked, Part, Source, TimesOfKinds
+from ppsim.prices.part import COSTS, LAYER_TIMES, UNEVEN, Asked, Part, Source, TimesOfKinds
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -86,6 +86,32 @@ NAMING_FILES = tuple(
 GIVEN_COSTS = (*COSTS, *WHOLE_COSTS)
 TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")
 
+
+def list_unread(kind: type[Source]) -> tuple[str, ...]:
+    """List the options of times that a source does not read: numbers, times of layers, and the
+    options that call the sources that stand earlier.
+    """
+    earlier = (each for each in PARTS if issubclass(each, Source) and each.place < kind.place)
+    names = (*COSTS, *LAYER_TIMES, *(name for each in earlier for name in each.called_by))
+    known = {*kind.reads, *(each.name for each in list_options(kind))}
+    return tuple(name for name in names if name not in known)
+
+
+def _list_part_needs(kind: type[Part]) -> Iterator[Need]:
+    """Yield the rules of a part's options: its ``needs``, and for a source that it gives all
+    times.
+    """
+    yield from kind.needs
+    options = {each.name: each.spelling for each in list_options(kind)}
+    calling = [name for name in kind.called_by if name in options]
+    if issubclass(kind, Source) and calling:
+        yield Need(
+            list_unread(kind),
+            lambda given: not any(is_given(given[name]) for name in calling),
+            f"{options[calling[0]]} gives the times of all ops, so {{options}} cannot be given too",
+        )
+
+
 if TYPE_CHECKING:
     # for type checkers, which run no scan: the parts whose options are read elsewhere by name
     @dataclass(frozen=True)
@@ -116,7 +142,7 @@ else:
             for each in fields(kind):
                 yield each.name, each.type, each
 
-    NEEDS: tuple[Need, ...] = tuple(need for kind in PARTS for need in kind.needs)
+    NEEDS: tuple[Need, ...] = tuple(need for kind in PARTS for need in _list_part_needs(kind))
     CostOptions = make_dataclass(
         "CostOptions",
         _options_of_parts(),

@@ -168,6 +168,9 @@ class Part:
 class Source(Part, ABC):
     """A part that gives the times of all ops and messages."""
 
+    # The options of other parts that ``price`` reads. All other times, and sources of an earlier
+    # order, are refused with this one.
+    reads: ClassVar[tuple[str, ...]] = ()
     # True if the times are those of whole sequences; then a slice takes its share of them.
     is_of_whole_sequences: ClassVar[bool] = False
     # True if the times of a stage follow from its layers, so that splits of layers can be compared.
@@ -199,6 +202,10 @@ class Asked:
     def __getitem__(self, name: str) -> Any:
         """Return the value of an option of another part."""
         return self.values[name]
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Return the values of those of these options that are given, by name."""
+        return {name: self.values[name] for name in names if self.values[name] is not None}
 
     @cached_property
     def source(self) -> Source:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppsim.ask.groups import NetworkOptions
+from ppsim.ask.words import count_text
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -114,15 +115,14 @@ def _refuse_optimizer(schedule: Schedule) -> None:
 
     if not (schedule.kind == Kind.OPT).any():
         return
+    steps = count_text(schedule.n_rounds, "step")
     what = (
-        f"messages as ops run in queues of single devices, and {schedule.name} ends each step with "
-        f"its optimizer"
+        f"messages as ops are timed without an optimizer, and {schedule.name} has {steps} with it"
     )
     if (schedule.kind == Kind.NORM).any():
-        what += ", for which all devices wait"
+        what += ", at whose ends all devices wait for each other"
         hint = (
-            "leave out --steps, --t-optimizer and what goes with them: all devices end a step "
-            "together, so each takes that makespan and the longest --t-optimizer"
+            "leave out --steps: every step takes the makespan of one, and the longest --t-optimizer"
         )
     else:
         hint = "the simple model: leave out --p2p and --cluster, messages take --comm and --link"
@@ -171,7 +171,7 @@ def note_queues(lowered: Schedule) -> Iterator[str]:
     """Yield a note if an order of sends and receives deadlocks in queues of some communicators."""
     from ppsim.core.draft import Draft
     from ppsim.inputs.check.messages import ExpectedMessages
-    from ppsim.inputs.check.queues import QUEUES, find_circle
+    from ppsim.inputs.check.queues import QUEUES, find_cycle
     from ppsim.inputs.check.tables import Tables
 
     draft = Draft.from_schedule(lowered)
@@ -182,7 +182,7 @@ def note_queues(lowered: Schedule) -> Iterator[str]:
         "rank": "each device",
     }
     if per := next(
-        (per for per in QUEUES if find_circle(draft, messages, per, batched=False)), None
+        (per for per in QUEUES if find_cycle(draft, messages, per, batched=False)), None
     ):
         where = f"{shared[per]} has one queue of sends and receives (ppsim check --queues {per})"
         yield f"note: this order hangs where {where}; --order early and torch do not"

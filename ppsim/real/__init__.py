@@ -1,3 +1,3 @@
-"""Real machines: measurements on them, and the error of predictions."""
+"""Real machines: calibration, runs, recorded and foreign traces, and errors of predictions."""
 
 __all__ = ["calibration", "runs", "traces", "validation"]

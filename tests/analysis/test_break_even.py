@@ -421,6 +421,6 @@ def test_compare_leaves_out_break_evens_that_its_budget_does_not_allow(spare, le
     ops = 4 * 8 * (2 + 3)  # of 1f1b and zb-1p
     monkeypatch.setattr("ppsim.analysis.break_even.BUDGET", RUNS * ops + spare)
     shown = invoke("compare", "1f1b", "zb-1p", "zb-v", *shape).stdout
-    said = f"up to which times {', '.join(left)} would be faster takes long to find at this size"
+    said = f"the break-evens of {', '.join(left)} take long to find at this size"
     assert said in shown
     assert ("zb-1p is faster than 1f1b as long as I + W takes less than" in shown) == (not spare)

@@ -203,7 +203,7 @@ def test_impossible_noise_is_refused(noise, samples, says):
 
 def test_slow_links_without_messages_that_take_time_are_refused():
     """An answer that could not depend on the question is not given."""
-    with pytest.raises(InputError, match="slow links change nothing"):
+    with pytest.raises(InputError, match="slow links have no effect"):
         jitter(runs("1f1b"), Noise(slow_links=1), 10)
 
 

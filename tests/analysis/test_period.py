@@ -177,7 +177,7 @@ def test_rounds_keep_what_a_round_is():
     again = take_rounds(twice, costs_for(twice), 1)[0]
     for column in ("offsets", "kind", "stage", "microbatch", "pair"):
         assert np.array_equal(getattr(again, column), getattr(schedule, column))
-    with pytest.raises(InputError, match="goes round already"):
+    with pytest.raises(InputError, match="has several rounds already"):
         repeat_rounds(twice, 2)
     with pytest.raises(InputError, match="more than fits"):
         repeat_rounds(schedule, 100_000_000)

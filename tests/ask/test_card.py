@@ -4,6 +4,7 @@ import importlib.util
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import ppsim
 from ppsim.ask.answer import Answer
 from ppsim.ask.card import LINES
+from ppsim.base.numbers import format_number
 from ppsim.questions import list_functions
 from tests.browser import started
 from tests.questions.examples import answer_of
@@ -19,6 +21,7 @@ from tests.real_runs import short_record
 ROOT = Path(__file__).parents[2]
 TRACES = [str(ROOT / "tests" / "data" / "traces" / f"gpipe-rank{rank}.json.gz") for rank in (0, 1)]
 RECORD = str(ROOT / "tests" / "data" / "records" / "timed-p2.json.gz")
+RUN = ROOT / "tests" / "data" / "real_runs" / "recorded_1f1b"
 LARGEST = 30_000  # bytes
 SCREEN = {"width": 900, "height": 700, "deviceScaleFactor": 1, "mobile": False}  # a small laptop's
 KERNEL = ("nbformat", "nbconvert", "ipykernel")
@@ -43,6 +46,7 @@ CARDS = {
     "optimize": "pp.optimize(devices=2, microbatches=3)",
     "check": "pp.check('order.csv')",
     "read": "pp.read('order.csv')",
+    "read, a run": f"pp.read({str(RUN)!r})",
     "check, faults": "pp.check('faulty.csv')",
     "check, many devices": "pp.check('many.csv')",
     "calibrate": f"pp.calibrate(from_trace={TRACES!r})",
@@ -101,7 +105,7 @@ def folder(tmp_path_factory):
     return found
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CARDS)
 def test_a_card_is_small_and_begins_with_the_verdict(name, folder, monkeypatch):
     monkeypatch.chdir(folder)
@@ -166,6 +170,22 @@ def test_the_card_of_a_checked_file_has_its_queues_and_no_fault(folder, monkeypa
     numbers = re.findall(r'<text x="\d+" y="[\d.]+">(\d+)</text>', picture)
     wanted = [re.sub(r"^\d+[A-Z]", "", op) for row in rows for op in row]
     assert sorted(numbers) == sorted(wanted)
+
+
+def test_the_card_of_a_file_that_is_read_has_its_queues_or_a_chart(folder, monkeypatch):
+    """A schedule without times its queues, as where it is checked; a run its middle iteration."""
+    monkeypatch.chdir(folder)
+    read, checked = (
+        re.findall("<svg.*?</svg>", ask("order.csv")._repr_html_())
+        for ask in (ppsim.read, ppsim.check)
+    )
+    assert len(read) == 1
+    assert read == checked
+    ran: Any = ppsim.read(str(RUN))
+    [chart] = re.findall("<svg.*?</svg>", ran._repr_html_())
+    number = ran.kept.iterations[ran.kept.middle()]
+    took = format_number(float(ran.kept.makespans[ran.kept.middle()]))
+    assert f"{ran.kept.schedule.name}, iteration {number}: {took} {ran.run.unit}" in chart
 
 
 def test_the_card_of_a_faulty_file_outlines_the_faults_and_names_the_device(folder, monkeypatch):

@@ -173,7 +173,7 @@ def test_an_interrupted_sweep_leaves_a_whole_file_of_results(where):
     started.send_signal(signal.SIGINT)
     _, errors = started.communicate(timeout=HANG_S)
     assert started.returncode == 130
-    assert errors.endswith("goes on from it\n\nInterrupted.\n")
+    assert errors.endswith("continues from it\n\nInterrupted.\n")
     assert "Traceback" not in errors
     from ppsim.base.tables import read_table
 
@@ -236,9 +236,9 @@ def _forge(row: dict[str, Any], drawn: random.Random) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("command", "times"),
     [
-        ("sweep", 20),
-        ("jitter", 12),
-        ("optimize", 12),
+        ("sweep", 10),
+        ("jitter", 8),
+        ("optimize", 8),
         pytest.param("plan", 60, marks=pytest.mark.slow),
     ],
 )

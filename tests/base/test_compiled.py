@@ -58,7 +58,7 @@ def test_compiled_code_is_kept_in_the_users_cache_folder(tmp_path, monkeypatch):
     """
     monkeypatch.setattr("numba.config.CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kept = compiled._keep_on_disk(double)
+    kept = compiled._cache_on_disk(double)
     assert Path(kept.stats.cache_path).is_relative_to(compiled.cache_folder())
     assert sys.modules["numba"].config.CACHE_DIR == ""
 

@@ -38,7 +38,7 @@ def test_a_damaged_gzip_stream_is_refused(tmp_path, at):
     if at == 5:  # the time of writing, which says nothing
         assert len(read_bytes(str(tmp_path / "x.gz"))) == 400
     else:
-        assert "gzipped, and not whole" in str(refusal(tmp_path / "x.gz"))
+        assert "gzipped and incomplete" in str(refusal(tmp_path / "x.gz"))
 
 
 @pytest.mark.parametrize("gzipped", [False, True])

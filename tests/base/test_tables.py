@@ -13,7 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ppsim.base.tables import read_table, save_table
-from tests.commands import invoke
+from ppsim.errors import InputError
+from tests.commands import invoke, refused
+
+SMALL = ("--devices", "2", "--mb", "2")
 
 # What a spreadsheet takes for the beginning of a formula, also in the wide forms of East Asian
 # keyboards.
@@ -47,6 +50,7 @@ def test_numbers_are_written_as_numbers(tmp_path):
     assert (tmp_path / "t.csv").read_text().split() == ["n", "-1", "-2.5", "1e-09", "-inf"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["=cmd.json", "@x.json", "-x.json", "'=x.json", "a\x1b[31m.json"])
 def test_a_sweep_of_such_a_file_is_kept_and_taken_up_again(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
@@ -78,6 +82,29 @@ def test_a_sweep_of_such_a_file_is_kept_and_taken_up_again(tmp_path, monkeypatch
 def test_a_backslash_of_other_tables_is_read_as_it_stands(tmp_path, text):
     (tmp_path / "t.csv").write_text(f"name\n{text}\n")
     assert read_table(str(tmp_path / "t.csv")) == [{"name": text}]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("tokens,tokens\n1,2\n", "has two columns 'tokens'"),
+        ("a,tokens,b,tokens\n1,2,3,4\n", "has two columns 'tokens'"),
+        ("tokens,microbatch\n1,5,0\n2,1\n", "row 1 has 3 cells for 2 columns"),
+        ("tokens\n1\n2,5\n", "row 2 has 2 cells for 1 columns"),
+    ],
+)
+def test_cells_that_no_column_or_two_columns_name_are_refused(tmp_path, content, said):
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(InputError, match=said):
+        read_table(str(tmp_path / "t.csv"))
+    refusal = refused("run", "1f1b", *SMALL, "--lengths", str(tmp_path / "t.csv"))
+    assert said in str(refusal)
+
+
+def test_empty_cells_behind_a_row_and_columns_that_are_not_asked_for_are_left_alone(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,b,,\n1,2,3,,\n4,5,6, ,,\n")
+    rows = read_table(str(tmp_path / "t.csv"), columns=("a",))
+    assert rows == [{"a": "1"}, {"a": "4"}]
 
 
 def test_lists_with_control_characters_come_back(tmp_path):

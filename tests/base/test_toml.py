@@ -24,6 +24,9 @@ HEAD = 'schema = "ppsim.profile/1"\n'
         (HEAD + "[[op]]\nkind = 1\n" * 3000, "'provenance' is missing"),
         (HEAD + "[model]\nlayers = " + "9" * 400, "'provenance' is missing"),
         (HEAD + "x = " + "9" * 5000, "not TOML"),
+        (HEAD + "provenance = 0x" + "f" * 5000, "must be a table"),
+        (HEAD + "provenance = [0x" + "f" * 5000 + "]", "must be a table"),
+        ("schema = [0x" + "f" * 5000 + "]", "schema a number of thousands of digits"),
         (HEAD + "\x1b = 1", "not TOML"),
         (HEAD + '"\\u001b]0;x" = 1', "unknown key '\ufffd]0;x'"),
     ],
@@ -35,6 +38,17 @@ def test_a_hostile_profile_is_refused_in_one_short_line(tmp_path, text, says):
     assert says in str(caught.value)
     assert len(str(caught.value)) < 400
     assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["[{}]", "{{a = {}}}", "[[1, {}]]"])
+def test_a_number_of_thousands_of_digits_is_refused_in_any_list_and_table(tmp_path, value):
+    """Python reads such a number in base 16, and refuses to write it."""
+    given = f"alpha_us = {value.format('0x' + 'f' * 5000)}"
+    (tmp_path / "x.toml").write_text(
+        f'schema = "ppsim.cluster/1"\ndevices_per_node = 2\n[intra]\n{given}\ngb_per_s = 1\n'
+    )
+    with pytest.raises(InputError, match="must be a number, got a number of thousands of digits"):
+        read_cluster(str(tmp_path / "x.toml"))
 
 
 def test_a_dotted_key_has_sixteen_parts_at_most(tmp_path):

@@ -94,7 +94,7 @@ def test_two_columns_of_one_name_are_refused(command, tmp_path):
 
 
 @pytest.mark.slow
-def test_thousands_of_parquet_files_end_in_an_answer_or_a_refusal(tmp_path):
+def test_a_thousand_parquet_files_end_in_an_answer_or_a_refusal(tmp_path):
     """No traceback, no exit 70, no signal: a file that ends the process is the last one in the
     folder.
     """
@@ -103,14 +103,14 @@ def test_thousands_of_parquet_files_end_in_an_answer_or_a_refusal(tmp_path):
         "-m",
         "tests.parquet_fuzz",
         str(tmp_path),
-        "2500",
+        "1000",
         os.environ.get("PPSIM_SEED", "1"),
     ]
     done = subprocess.run(words, cwd=ROOT, env=SOURCE, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
     read, answers, memory = map(int, done.stdout.split())
-    assert read == 2500
-    assert answers > 300
+    assert read == 1000
+    assert answers > 120
     assert memory < 1 << 30
 
 
@@ -358,7 +358,7 @@ def test_a_table_of_runs_with_a_nested_layout_is_refused(tmp_path):
     (tmp_path / "x.parquet").write_bytes(
         written({"id": ["a"], "layout": [[1, 2]], "tags": [["x"]]})
     )
-    assert "column 'layout' holds lists or objects" in str(
+    assert "column 'layout' contains lists or objects" in str(
         refused("plan", "--against", str(tmp_path / "x.parquet"))
     )
     (tmp_path / "x.parquet").write_bytes(written({"id": ["a"], "tags": [["x"]]}))

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import chain, combinations
 from math import log
 from pathlib import Path
@@ -20,8 +21,9 @@ import ppsim
 from ppsim.real.runs.record import load
 from ppsim.real.validation.analyse import validate
 from ppsim.workload.hardware.efficiency import fitted
+from ppsim.workload.plans import published
 from ppsim.workload.plans.gains import HALF
-from ppsim.workload.plans.published import Row, against, predict, read_table, setup_of
+from ppsim.workload.plans.published import Row, predict, read_table, setup_of, summarise
 from tests.benchmarks.fit_efficiency import read_all
 from tests.benchmarks.left_out import half_of, tables
 from tests.benchmarks.worth import TERMS, worth
@@ -70,6 +72,19 @@ GIVEN = {
 def read(name: str) -> list[Row]:
     """Read a table of tests/data/published."""
     return read_table(str(DATA / (f"{name}.json" if "/" in name else f"{name}.json.gz")))
+
+
+def against(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Predict rows as the command does, each of them once: several tables have it."""
+    found = [predicted(json.dumps(row)) for row in rows]
+    return found, summarise(found)
+
+
+@cache
+def predicted(row: str) -> dict[str, Any]:
+    """Predict a row of a table."""
+    (found,), _ = published.against([json.loads(row)])
+    return found
 
 
 def sizes(rows: Sequence[dict[str, Any]], key: str) -> str:

@@ -90,10 +90,6 @@ def _no_seconds(*given: Any, **options: Any) -> float:
     return 0.0
 
 
-def _none_tied(model: Any, machine: Machine, parallel: Any, contents: Sequence[Any]) -> Floats:
-    return np.zeros(len(contents))
-
-
 def _all_hidden(
     held: Any, parallel: Any, forward: Floats, reduction: Floats, gather: Floats
 ) -> float:
@@ -175,14 +171,15 @@ TERMS: dict[str, Term] = {
     ),
     "hops of a ring": Term((3,), ((communication, "HOP", 0.0),)),
     "all-to-all between few nodes": Term((4,), ((communication, "MANY", 1e-6),)),
+    "gradients added up": Term(
+        (operators.summed_bytes, 3), ((operators, "summed_bytes", _no_seconds),)
+    ),
+    "rings that meet": Term((4,), ((communication, "MEET", 1),)),
     "messages between stages": Term(
         (communication.message_seconds,), ((costs, "message_seconds", _no_seconds),)
     ),
     "switches with fewer links up": Term(
         (Machine.crowding,), ((Machine, "crowding", lambda *_, **__: 1.0),)
-    ),
-    "tables that both ends share": Term(
-        (costs._tied_gradient_seconds, 2), ((costs, "_tied_gradient_seconds", _none_tied),)
     ),
     "contention of two streams": Term(
         (6,),
@@ -218,6 +215,8 @@ def without(name: str) -> Iterator[FittedNumbers]:
         for where, attribute, value in term.replaced:
             stack.enter_context(patch.object(where, attribute, value))
         stack.enter_context(patch.object(fit_efficiency, "USUAL", usual))
+        operators.layer_operators.cache_clear()
+        operators.head_operators.cache_clear()
         yield numbers
 
 

@@ -45,7 +45,7 @@ LINES = [
 ]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("line", LINES)
 def test_what_a_hint_names_is_not_refused_for_the_same_reason(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def test_what_a_hint_names_is_not_refused_for_the_same_reason(line, tmp_path, mo
     assert tried, "no hint of it can be followed"
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("name", PLAIN)
 def test_the_nearest_numbers_that_a_schedules_rules_name_work(name):
     """Odd and few numbers break every rule that there is; what takes them all has no hint."""

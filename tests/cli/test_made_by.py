@@ -126,12 +126,13 @@ def test_a_narrow_terminal_does_not_break_the_command(monkeypatch):
     assert f"command    ppsim {COMMAND}\n" in invoke("read", "a.svg").stdout
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("option", ["--unit=us", "--iteration=2", "--schedule=1f1b"])
 def test_a_figure_takes_no_option_of_a_run(option):
     invoke(*COMMAND.split(), "-q", "-o", "a.svg")
     code, out, errors = answer("read", "a.svg", option)
     assert (code, out) == (2, "")
-    assert "'a.svg' holds no schedule in a known format" in errors
+    assert "'a.svg' contains no schedule in a known format" in errors
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,7 @@ def test_every_command_and_option_that_a_refusal_names_exists():
         )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [
@@ -177,6 +178,19 @@ def test_files_with_times_are_given_no_other_shape(tmp_path):
 
 def test_a_folder_is_no_schedule(tmp_path):
     assert str(refused("run", str(tmp_path), *SMALL)).startswith(f"'{tmp_path}' is a folder")
+
+
+def test_a_path_that_shows_no_schedule_says_what_is_there(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
+    (tmp_path / "plain").write_text("0F0,0B0\n")
+    for name, said in (
+        ("pipe.csv", "' is a pipe or a device, not a file"),
+        ("loop.csv", "': Too many levels of symbolic links"),
+        ("plain", "' does not say its format"),
+        ("none.csv", "': No such file or directory"),
+    ):
+        assert str(refused("run", str(tmp_path / name))).endswith(name + said)
 
 
 def test_a_folder_that_cannot_be_read_says_so(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ def test_a_queue_that_leaves_ops_over_is_a_fault_of_its_generator():
     q.repeat(2, F, B)
     with pytest.raises(ValueError, match=r"streams left over: \{'forward': 1, 'backward': 1\}"):
         q.build()
-    with pytest.raises(ValueError, match="stream 'forward' has 1 entries left, 2 wanted"):
+    with pytest.raises(ValueError, match="stream 'forward' has 1 entries left, 2 are needed"):
         q.repeat(2, F)
 
 

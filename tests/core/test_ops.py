@@ -45,6 +45,7 @@ def test_an_activation_is_freed_once():
             assert (changes[schedule.kind == kind] == wanted).all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PLAIN)
 def test_masks_and_pairs_of_lowered_queues(name):
     """Masks equal what the names of kinds say op by op; a pair's second op follows its first and

@@ -150,7 +150,7 @@ def test_slices_take_factors_for_all_kinds_or_for_some():
     ("text", "said"),
     [
         ("1,2,3", "3 factors for 2 slices"),
-        ("attention", "nothing says what share"),
+        ("attention", "the share of attention in a forward's time is not known"),
         ("attention:2", "not a share of attention"),
         ("attention:x", "not a share of attention"),
         ("-1,1", "zero or more"),

@@ -370,7 +370,9 @@ def gradients(bench: Bench) -> Found:
                     each.append(tasks.ComputingTasks(plan.lowered, device, MODEL, "cuda"))
             lanes.settle()
             lanes.sync()
-            partitioned.follow(partitioned.order_entries(plan), each, lanes, time.monotonic_ns())
+            partitioned.run_queues(
+                partitioned.order_entries(plan), each, lanes, time.monotonic_ns()
+            )
             torch.cuda.synchronize()
             for stage, wanted in reference(plan.lowered.compute, "cuda").items():
                 held = next(task.module[stage] for task in each if stage in task.module)

@@ -57,6 +57,7 @@ def test_schedules_are_compared_on_the_devices_of_a_layout():
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("suffix", ["svg", "html", "csv", "mmd", "json"])
 def test_ops_that_take_no_time_are_written(suffix, tmp_path):
     """An empty stage's ops take no time; pictures and files hold them."""

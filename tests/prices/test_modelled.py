@@ -22,8 +22,8 @@ ppsim: Any = package  # whose options are given by name here
 
 # Model, cluster, sizes beside the pipeline, devices, microbatches, schedules, and the software.
 LAYOUTS: dict[str, tuple[str, str, dict[str, Any], int, int, str, str | None]] = {
-    "dense": ("llama3-8b", "dgx-h100", {"tp": 2, "dp": 4}, 8, 32, "1f1b,zb-1p,zb-v", None),
     "ordered by costs": ("llama3-8b", "dgx-h100", {"tp": 2}, 4, 8, "zb-auto,zb-2p", None),
+    "dense": ("llama3-8b", "dgx-h100", {"tp": 2, "dp": 4}, 8, 32, "1f1b,zb-1p,zb-v", None),
     "chunks": ("llama3-70b", "dgx-a100", {"tp": 8}, 4, 16, "1f1b,interleaved:5", "megatron-lm"),
     "post-validation": ("llama3-8b", "dgx-a100", {"tp": 2}, 4, 16, "1f1b,zb-v", "zero-bubble"),
     "mixture": (
@@ -355,7 +355,7 @@ def test_what_if_has_other_replicas_or_sequences_as_explain_does(change, words):
 def test_explain_compares_the_bytes_of_a_model():
     """A rival that holds as many activations may hold more bytes, which ppsim memory says too."""
     model = ["--model", "llama3-8b"]
-    shape = ["--devices", "4", "--mb", "8"]
+    shape = ["--devices", "4", "--mb", "4"]
     found = json.loads(
         invoke("explain", "1f1b", *shape, *model, "--cluster", "dgx-h100", "--json").stdout
     )

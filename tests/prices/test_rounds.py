@@ -8,7 +8,7 @@ import pytest
 
 import ppsim as pp
 from ppsim.errors import InputError
-from tests.commands import answer
+from tests.commands import answer, refused
 
 DECODE = ("run", "decode", "--devices", "4", "--comm", "0.2")
 
@@ -165,7 +165,7 @@ REFUSED = [
     (("decode", "--replicas", "4"), "after one step"),
     (("decode", "--lengths", "lognormal:2048:1.2:7"), "of one step"),
     (("decode", "--recompute"), "no backward"),
-    (("decode", "--p2p", "overlap"), "feeds back to the first"),
+    (("decode", "--p2p", "overlap"), "feeds results back to the first"),
     (("decode", "--offload"), "no backward"),
     (("forward-only", "--feedback", "1"), "no loop to feed results back through"),
     (("1f1b", "--feedback", "1"), "no loop to feed results back through"),
@@ -174,7 +174,7 @@ REFUSED = [
     (("decode", "--feedback", "-1"), "not in the range"),
     (("decode", "--steps", "0"), "0"),
     (("decode", "--reorder", "--mb-scale", "1,2,3,4"), "goes round"),
-    (("decode", "--grid"), "feeds back"),
+    (("decode", "--grid"), "feeds results back"),
 ]
 
 
@@ -348,7 +348,7 @@ def test_a_law_from_measured_chunks(tmp_path):
     for text, why in (
         (
             "tokens,time\n" + "\n".join(f"8192,{400 + 9 * k}" for k in range(9)),
-            "leaves the law open",
+            "too few sizes of chunks or prefixes to fit the law",
         ),
         ("tokens,time\n8192,x", "a number from"),
         ("tokens,hours\n8192,1", "no column of time"),
@@ -517,12 +517,13 @@ def test_changes_of_what_goes_round_are_compared_by_its_period():
     assert [each["period"] for each in found] == [6, 8]
     forward = numbers("explain", "forward-only", "--devices", "4", "--mb", "8")
     assert (forward["period"], "always busy" in forward["advice"]) == (8, True)
-    steps = numbers("explain", "1f1b", *STEPS)
-    assert steps["period"] == 35
+    few = ("--devices", "2", "--mb", "4", "--steps", "3", "--t-optimizer", "2")
+    steps = numbers("explain", "1f1b", *few)
+    assert steps["period"] == 17
     rivals = {each["change"]: each["period"] for each in steps["what_if"]}
     for name in ("zb-v", "zb-1p"):
         if f"schedule={name}" in rivals:
-            ran = numbers("run", name, *STEPS)
+            ran = numbers("run", name, *few)
             assert rivals[f"schedule={name}"] == pytest.approx(ran["period"])
     assert any(name.startswith("schedule=") for name in rivals)
     # one step without an optimizer does not go round
@@ -538,8 +539,10 @@ def test_a_step_takes_its_makespan_and_the_longest_optimizer(name):
     assert steps["period"] == pytest.approx(one + 3)
     assert steps["makespan"] == pytest.approx(3 * (one + 3))
     for more in (("--steps", "2"), ("--steps", "1")):
-        code, _, said = answer("run", *shape, *more, "--p2p", "overlap")
-        assert code == 2
-        assert "all devices end a step together, so each takes that makespan" in said
+        error = refused("run", *shape, *more, "--p2p", "overlap")
+        assert f"{name} has {more[1]} step" in str(error)
+        assert str(error).endswith("at whose ends all devices wait for each other")
+        says = "leave out --steps: every step takes the makespan of one, and the longest"
+        assert error.hint == f"{says} --t-optimizer"
     code, _, said = answer("run", "pipedream-2bw", *shape[1:5], "--steps", "2", "--p2p", "overlap")
     assert (code, "leave out --p2p and --cluster" in said) == (2, True)

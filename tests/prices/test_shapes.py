@@ -84,7 +84,7 @@ def hangs(path):
     return any(place < end for place, end in zip(at, draft.offsets[1:].tolist(), strict=True))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("order", ["early", "even-first", "torch", "deferred", "prefetch:1"])
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved", "zb-1p"])
 def test_check_finds_the_hang_that_running_shows(order, schedule, tmp_path):

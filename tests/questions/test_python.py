@@ -47,6 +47,7 @@ ANSWERS |= {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", [*ANSWERS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )

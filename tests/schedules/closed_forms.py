@@ -80,7 +80,8 @@ def read_expression(text: str) -> CodeType:
     words: list[str] = []
     for token in TOKEN.finditer(text):
         if token["wrong"]:
-            raise ValueError(f"{token[0]!r} in {text!r} is no part of a closed form")
+            what = f"not a closed form: {text!r} at {token[0]!r}"
+            raise ValueError(f"{what}; expected e.g. (P-1)(t_F + t_B), see CONTRIBUTING.md")
         word = NAMES.get(token[0], "==" if token[0] == "=" else token[0])
         ends_factor = (
             bool(words)

@@ -33,6 +33,7 @@ def test_the_gallerys_block_is_v_half():
         assert np.array_equal(getattr(own, column), getattr(ours, column))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [
@@ -69,7 +70,7 @@ def test_every_command_takes_a_block(words):
             "line",
             '"v"',
             '"linear"',
-            "line 4: 'steps' must have two numbers where the placement is linear",
+            "line 4: 'steps' must have two numbers for a linear placement",
             "",
         ),
         ("short", "= 6", "= 5", "line 3: 'interval' must be at least 6", ""),

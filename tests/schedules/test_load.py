@@ -112,7 +112,7 @@ def test_a_file_of_ops_states_its_own_shape(tmp_path):
         (
             "def NAME(shape):\n    yield '0F0,0B0'\n    yield '1F0,1B0'",
             InputError,
-            "1 microbatches, where 2 and 2",
+            "1 microbatches instead of 2 and 2",
         ),
         (
             "def NAME(shape):\n    yield '1F0,1B0,1F1,1B1'\n    yield '0F0,0B0,0F1,0B1'",

@@ -100,7 +100,7 @@ AUTOMATIC = (
 )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("case", list(zip(TABLE_5, HELD, AUTOMATIC, strict=True)))
 def test_table_5_of_the_automatic_schedules(case):
     """Once and twice the memory of 1F1B for the heuristic gives ZB-1p and ZB-2p."""

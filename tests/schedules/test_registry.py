@@ -10,7 +10,7 @@ import pytest
 from ppsim.core.costs import costs_for
 from ppsim.errors import InputError, UnknownSchedule
 from ppsim.schedules import Rule, families, find, generate, generate_once, recognise, shape_for
-from ppsim.schedules.registry import KEPT_CELLS, MOST_CELLS, MOST_STAGES, schedule
+from ppsim.schedules.registry import CACHED_CELLS, MOST_CELLS, MOST_STAGES, schedule
 from tests.cases import accepted
 
 FLAGS = {"--mb": "microbatches", "--group-size": "group_size"}
@@ -345,8 +345,10 @@ def test_any_two_numbers_set_the_third(numbers, shape):
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
 def test_every_schedule_says_what_it_is(family):
     """Each has a title, three lines for a newcomer, its closed forms and where it comes from."""
-    assert len(family.idea.splitlines()) == 3
-    assert all([family.title, family.bubble, family.peak, family.paper])
+    lines = len(family.idea.splitlines())
+    assert lines == 3, f"idea of {family.name} has {lines} lines, not three"
+    said = {"title", "bubble", "peak", "paper"}
+    assert {name for name in said if not getattr(family, name)} == set(), family.name
     assert family.split == any((generate_any(family.name).kind == kind).any() for kind in (2, 3))
 
 
@@ -376,8 +378,8 @@ def test_a_small_schedule_is_generated_once_for_the_same_shape_and_costs():
     assert queues(made("zb-auto", ti=0.1)) != queues(made("zb-auto", ti=9.0))
     assert made("zb-v", limit=8) is not made("zb-v", limit=9)
     assert made("1f1b", mb=8) is not made("1f1b")
-    assert made("1f1b", mb=KEPT_CELLS // 4) is made("1f1b", mb=KEPT_CELLS // 4)
-    assert made("1f1b", mb=KEPT_CELLS) is not made("1f1b", mb=KEPT_CELLS)
+    assert made("1f1b", mb=CACHED_CELLS // 4) is made("1f1b", mb=CACHED_CELLS // 4)
+    assert made("1f1b", mb=CACHED_CELLS) is not made("1f1b", mb=CACHED_CELLS)
 
 
 def test_a_file_that_declares_another_schedule_of_a_name_gets_its_own_queues(tmp_path, monkeypatch):

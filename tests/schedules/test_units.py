@@ -22,7 +22,7 @@ ORDERED = [
 ]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", ORDERED)
 @pytest.mark.parametrize("factor", [3, 10, 0.1])
 def test_costs_in_another_unit_give_the_same_order(name, factor):

@@ -1,7 +1,7 @@
-"""The one door for content that grows when it is read: gzip, text, CSV, JSON, Parquet, pictures.
+"""Decode content that grows when it is read: gzip, text, CSV, JSON, Parquet, pictures.
 
-Every reader of a user's file comes through here. The memory that content needs is counted before
-it is taken, and whatever a library raises becomes an InputError or a ValueError.
+All readers of users' files use this package. Memory is counted before it is allocated, and
+exceptions of libraries are converted to InputError or ValueError.
 """
 
 __all__ = ["gzipped", "json_objects", "limits", "parquet", "picture", "texts"]

@@ -1,4 +1,4 @@
-"""Gzip, decompressed up to a size, and up to a ratio of the packed size."""
+"""Decompress gzip, up to a size and up to a ratio to the packed size."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ppsim.errors import InputError
 
 MAGIC = b"\x1f\x8b"
 MOST_RATIO = 100  # of unpacked to packed bytes; real traces and tables have 4 to 30
-ANY_RATIO = 16 << 20  # bytes that any file may unpack to
+ANY_RATIO = 16 << 20  # unpacked bytes up to which the ratio is not limited
 _CHUNK = 1 << 20
 
 
 def unzip(data: bytes, name: str, largest: int) -> bytes:
-    """Decompress gzip up to ``largest`` bytes; other content comes back as it is.
+    """Return gzip decompressed, up to ``largest`` bytes; other content is returned unchanged.
 
     Raises:
-        InputError: it is damaged, or unpacks to too much.
+        InputError: the content is damaged, or too large when decompressed.
     """
     if not data.startswith(MAGIC):
         return data
@@ -32,7 +32,7 @@ def unzip(data: bytes, name: str, largest: int) -> bytes:
                 size += len(piece)
     except (EOFError, OSError, zlib.error) as error:
         hint = "fetch or make it again"
-        raise InputError(f"{name} is gzipped, and not whole: {error}", hint) from error
+        raise InputError(f"{name} is gzipped and incomplete: {error}", hint) from error
     if size > largest:
         raise too_large(f"{name}, decompressed,", largest)
     if size > by_ratio:

@@ -1,4 +1,4 @@
-"""JSON, decoded only where its objects do not take too much memory."""
+"""Decode JSON, after a check that its objects do not take too much memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 from ppsim.base.unpack.limits import OBJECTS, size_limit, too_large
 from ppsim.errors import InputError
 
-# Bytes that parts of JSON take at most in memory, as CPython and msgspec make them.
+# Upper bounds on the bytes in memory of JSON values that CPython and msgspec make.
 _VALUE, _STRING, _ARRAY, _OBJECT = 32, 64, 88, 100
 _MOST_PER_CHARACTER = 1 + _VALUE + _OBJECT
 
 
 def check_objects(text: str, name: str, hint: str = "") -> None:
-    """Refuse JSON whose objects would take too much memory (InputError)."""
+    """Raise InputError for JSON whose objects would take too much memory."""
     most = OBJECTS * size_limit()
     if len(text) * _MOST_PER_CHARACTER > most and (size := objects_size(text)) > most:
         error = too_large(f"{name}, in memory,", most, size, OBJECTS)
@@ -24,7 +24,7 @@ def check_objects(text: str, name: str, hint: str = "") -> None:
 
 
 def objects_size(text: str) -> int:
-    """Estimate from above the bytes that the values of a JSON text take in memory."""
+    """Return an upper bound on the bytes in memory of the values of a JSON text."""
     keys = text.count('":') - text.count('\\":')
     strings = (text.count('"') - text.count('\\"')) // 2 - keys
     arrays, objects = text.count("["), text.count("{")
@@ -34,10 +34,10 @@ def objects_size(text: str) -> int:
 
 
 def decode_object(text: str | bytes | msgspec.Raw, kind: Any = Any) -> Any:
-    """Decode JSON that is short, or part of a text that :func:`check_objects` has accepted.
+    """Return decoded JSON, which must be short or part of a text that passed :func:`check_objects`.
 
     Raises:
-        ValueError: it is not JSON, is of another type, or is nested too deeply.
+        ValueError: the text is not JSON, has another type, or is nested too deeply.
     """
     try:
         return msgspec.json.decode(text, type=kind)
@@ -46,7 +46,7 @@ def decode_object(text: str | bytes | msgspec.Raw, kind: Any = Any) -> Any:
 
 
 def find_object(text: str) -> Any:
-    """Decode JSON of any length; None where it is not JSON, or takes too much memory."""
+    """Return decoded JSON of any length; None if it is not JSON, or takes too much memory."""
     try:
         check_objects(text, "")
         return decode_object(text)

@@ -1,8 +1,8 @@
-"""Limits on the size of files, packed, unpacked and in memory; all follow from one setting.
+"""Limits on the size of files, packed, unpacked and in memory, all from one setting.
 
-The size is 256 MiB, or ``PPSIM_MAX_SIZE`` of the environment: the bytes of a file, packed and
-unpacked. The cells of a table take at most 2 times that size in memory, the objects of JSON 6
-times; all files of one run together have at most 4 times that size.
+A file may have 256 MiB, or the environment's ``PPSIM_MAX_SIZE``, packed and unpacked. In memory,
+the cells of a table may take 2 times that size, the objects of JSON 6 times; all files of one run
+together may have 4 times that size.
 """
 
 from __future__ import annotations
@@ -47,31 +47,31 @@ def size_limit(largest: int = LARGEST) -> int:
 
 
 def too_large(name: str, largest: int, size: int = 0, times: int = 1) -> InputError:
-    """Return the error for a file beyond a limit; its hint has the setting that would admit it.
+    """Return the error for a file beyond a limit; its hint has a sufficient setting.
 
     Args:
-        name: the file, and its part that is too large.
+        name: the file, and the part of it that is too large.
         largest: the limit in bytes.
-        size: of the file in bytes where it is known; else the setting is 4 times the present one.
-        times: the limit over the size that the environment sets.
+        size: size in bytes; if it is not known, the hint is 4 times the present setting.
+        times: the ratio of the limit to the setting.
     """
-    what = f"{name} is larger than {format_size(largest)}"
+    message = f"{name} is larger than {format_size(largest)}"
     if _most.get() is not None:
-        return InputError(what, "ppsim run in a terminal takes more")
+        return InputError(message, "ppsim run in a terminal accepts more")
     wanted = max(-(-size // times), 4 * (largest // times) or LARGEST)
     more = 1 << (wanted - 1).bit_length()
     setting = f"{VARIABLE}={format_size(more).replace(' ', '')}"
-    return InputError(what, f"{setting} in the environment raises the limit")
+    return InputError(message, f"{setting} in the environment raises the limit")
 
 
 class Meter:
-    """Counts the memory that is taken for one file, or for the files of one run.
+    """Counts the memory for one file, or for the files of one run.
 
     Attributes:
         name: of the file, for messages.
-        times: the limit over the size that a file may have.
+        times: the ratio of the limit to the largest size of a file.
         most: the limit in bytes.
-        taken: bytes so far.
+        taken: bytes counted so far.
     """
 
     def __init__(self, name: str, times: int = CELLS) -> None:
@@ -79,7 +79,7 @@ class Meter:
         self.most, self.taken = times * size_limit(), 0
 
     def take(self, size: int) -> None:
-        """Count bytes before they are taken (InputError: they are too many)."""
+        """Count bytes before they are allocated (InputError: the limit is exceeded)."""
         self.taken += size
         if self.taken > self.most:
             raise too_large(f"{self.name}, in memory,", self.most, self.taken, self.times)

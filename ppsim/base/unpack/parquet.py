@@ -1,9 +1,8 @@
-"""Columns of a Parquet file, read one at a time in batches, each once its size is known.
+"""Read columns of a Parquet file one at a time, in batches, after a check of their size.
 
-A few bytes of Parquet may state any number of rows, repeat one text in each row, or point several
-row groups at the same bytes. Therefore the rows of the footer and the pages of a column are counted
-before the library unpacks them, and texts stay numbers of a dictionary until they are shared
-objects.
+A few bytes of Parquet may state any number of rows, repeat a text in each row, or let several row
+groups refer to the same bytes. Therefore the rows in the footer and the pages of a column are
+counted before the library unpacks them, and equal texts become a single object.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from ppsim.version import INSTALL_TABLES
 MAGIC = b"PAR1"
 MOST_FOOTER = 4 << 20  # bytes of the description at the end of a file
 MOST_LISTED = 50_000  # columns, row groups or remarks
-PAGE = 4  # the size that a file may have, over that of one page
+PAGE = 4  # ratio of the largest size of a file to that of a page
 MOST_TEXT = 1 << 20  # characters of a cell
 MOST_PAGES = 200_000
 LONGEST_NUMBER = 32  # bytes of a value of fixed length
@@ -42,7 +41,7 @@ TYPES = "whole numbers, fractions, true and false, timestamps or texts"
 
 
 def require_pyarrow() -> None:
-    """Import pyarrow; raises MissingDependency where that fails."""
+    """Import pyarrow; raises MissingDependency if that fails."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
@@ -52,14 +51,14 @@ def require_pyarrow() -> None:
 
 @dataclass(frozen=True)
 class ParquetTable:
-    """A Parquet file. Its columns are read on demand.
+    """A Parquet file, whose columns are read on demand.
 
     Attributes:
         name: of the file, for messages.
-        rows: as the footer states them.
-        columns: the columns that are not nested, and the place of each among all that are stored.
-        nested: the names of the others.
-        header: the text that ppsim keeps in a file's metadata; empty where there is none.
+        rows: number of rows in the footer.
+        columns: the columns that are not nested, and the index of each among the stored columns.
+        nested: the names of the nested columns.
+        header: ppsim's text in the file's metadata; empty if there is none.
     """
 
     name: str
@@ -83,14 +82,14 @@ class ParquetTable:
             return bool(types.is_timestamp(kind) or types.is_duration(kind))
 
     def array(self, column: str, longest: int = MOST_TEXT) -> NDArray[Any]:
-        """Read a column: times in ns, null as NaN among numbers and None among texts.
+        """Return a column as an array: times in ns, null as NaN among numbers, None among texts.
 
         Args:
             column: its name.
-            longest: the most characters that a text may have.
+            longest: the maximum length of a text in bytes.
 
         Raises:
-            InputError: the column is too large, damaged, or of a type that is not read.
+            InputError: the column is too large, damaged, or has an unsupported type.
         """
         with refuse_faults(self.name, self.hint):
             words = _Words(self, column, longest)
@@ -98,8 +97,8 @@ class ParquetTable:
             return np.concatenate(found) if found else np.empty(0)
 
     def values(self, column: str) -> list[Any]:
-        """Read a column as plain values: times as text, null as None (InputError: as
-        :meth:`array`).
+        """Return a column as plain values: times as text, null as None; errors as in
+        :meth:`array`.
         """
         with refuse_faults(self.name, self.hint):
             words, found = _Words(self, column, MOST_TEXT), list[Any]()
@@ -108,7 +107,7 @@ class ParquetTable:
             return found
 
     def count(self, size: int) -> None:
-        """Count bytes of memory that are taken for the file (InputError: they are too many)."""
+        """Count bytes of memory for the file (InputError: the limit is exceeded)."""
         self._meter.take(size)
 
     def _chunks(self, column: str) -> Iterator[Any]:
@@ -125,9 +124,7 @@ class ParquetTable:
             raise ValueError(f"column {quote(column)} has {read:,} of {self.rows:,} rows")
 
     def _check_pages(self, column: str) -> None:
-        """Count the bytes of a column's pages in all row groups, as the library would unpack
-        them.
-        """
+        """Count the bytes that the library would allocate for a column's pages."""
         place, footer = self.columns[column], self._file.metadata
         stored, kind = footer.schema.column(place), self._file.schema_arrow.field(column).type
         is_text = stored.physical_type == "BYTE_ARRAY"
@@ -148,7 +145,7 @@ class ParquetTable:
                 self._pages.take(max(page.packed, page.unpacked))
                 if page.kind == DICTIONARY_PAGE:
                     self._pages.take(_ENTRY * page.values)
-                elif is_text and page.encoding == DELTA_BYTE_ARRAY:  # each may repeat all before it
+                elif is_text and page.encoding == DELTA_BYTE_ARRAY:  # a text may repeat all before
                     self._pages.take(min(page.values, BATCH) * text)
 
     def _unread(self, column: str, kind: Any) -> InputError:
@@ -193,14 +190,14 @@ class ParquetTable:
 
 
 class _Words:
-    """The texts of a column, of which equal ones are one object."""
+    """The texts of a column; equal texts are the same object."""
 
     def __init__(self, table: ParquetTable, column: str, longest: int) -> None:
         self.table, self.column, self.longest = table, column, longest
         self.known = dict[str, str]()
 
     def array(self, chunk: Any) -> NDArray[Any]:
-        """Turn numbers of a dictionary into texts; null is None."""
+        """Return the texts of a chunk; null is None."""
         import pyarrow
 
         if not pyarrow.types.is_dictionary(chunk.type):
@@ -208,14 +205,14 @@ class _Words:
         places = chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         used = np.unique(places)
         used = used[used >= 0]
-        held, found = chunk.dictionary, np.full(len(chunk.dictionary) + 1, None, object)
-        texts = held.take(pyarrow.array(used))
+        found = np.full(len(chunk.dictionary) + 1, None, object)
+        texts = chunk.dictionary.take(pyarrow.array(used))
         for place, text in zip(used.tolist(), texts, strict=True):
             found[place] = self.take(text)
         return found[places]
 
     def take(self, text: Any) -> str | None:
-        """Return a text of the library as the object that all equal texts are."""
+        """Return the string of one of the library's texts; equal texts are the same object."""
         if not text.is_valid:
             return None
         size = text.as_buffer().size
@@ -230,16 +227,16 @@ class _Words:
 
 
 def open_parquet(data: bytes, name: str, hint: str, meter: Meter) -> ParquetTable:
-    """Read the footer of a Parquet file.
+    """Return a Parquet file with its footer read.
 
     Args:
         data: its content.
         name: the file, for messages.
         hint: a suggestion.
-        meter: which counts the texts that are read from it.
+        meter: counts the texts that are read.
 
     Raises:
-        InputError: it is damaged, its footer is too large, or two columns have one name.
+        InputError: the file is damaged, its footer is too large, or two columns have the same name.
         MissingDependency: pyarrow is not installed.
     """
     require_pyarrow()
@@ -287,7 +284,7 @@ def open_parquet(data: bytes, name: str, hint: str, meter: Meter) -> ParquetTabl
 
 
 def parquet_header(data: bytes) -> str:
-    """Return the text that ppsim keeps in a Parquet file's metadata; empty where there is none.
+    """Return ppsim's text in a Parquet file's metadata; empty if there is none.
 
     Raises:
         MissingDependency: pyarrow is not installed.
@@ -300,14 +297,14 @@ def parquet_header(data: bytes) -> str:
 
 @contextmanager
 def refuse_faults(name: str, hint: str) -> Iterator[None]:
-    """Turn whatever the library raises within the block into an InputError."""
+    """Convert exceptions of the library within the block to InputError."""
     try:
         yield
     except PpsimError:
         raise
-    except Exception as error:  # errors of the library and of its own libraries
-        what = f"{name} is not a whole Parquet file: {shorten(str(error))}"
-        raise InputError(what, hint) from None
+    except Exception as error:  # of any type, as the library has several
+        message = f"{name} is not a complete Parquet file: {shorten(str(error))}"
+        raise InputError(message, hint) from None
 
 
 def _is_text(kind: Any) -> bool:

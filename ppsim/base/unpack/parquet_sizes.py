@@ -1,9 +1,7 @@
-"""Sizes that a Parquet file's footer and the headers of its pages state, read without unpacking a
-page.
+"""Read the sizes in a Parquet file's footer and page headers, without unpacking a page.
 
-The library allocates what the page headers state, which the footer may contradict, and its own
-objects for the footer end the process over some that are damaged. Both are Thrift structs in the
-compact protocol:
+The library allocates the sizes of page headers, which the footer may contradict, and some damaged
+footers crash it. Both are Thrift structs in the compact protocol:
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
 
@@ -14,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 DICTIONARY_PAGE = 2
-DELTA_BYTE_ARRAY = 7  # texts that repeat the beginning of the text before
-_LONGEST_HEADER = 1 << 20  # bytes; a header holds the least and the greatest value of its page
+DELTA_BYTE_ARRAY = 7  # texts that repeat the beginning of the previous text
+_LONGEST_HEADER = 1 << 20  # bytes; a header has the smallest and the largest value of its page
 _DEEPEST = 16
 _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 3, 4, 5, 6, 7, 8, 9, 12
-# The fields that are read, by their numbers: a kind, the fields of a struct, or those of a list's
-# structs.
+# The fields that are read, by number: a kind, the fields of a struct, or the fields of structs in a
+# list.
 _CHUNK = {5: _I64, 7: _I64, 9: _I64, 11: _I64}
 _FOOTER = {4: [{1: [{3: _CHUNK}], 3: _I64}]}
 _PAGE = {1: _I32, 2: _I32, 3: _I32, 5: {1: _I32, 2: _I32}, 7: {1: _I32}, 8: {1: _I32, 4: _I32}}
@@ -36,7 +34,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Page:
-    """One page of a column chunk: its kind, its bytes in the file and unpacked, and its values."""
+    """One page of a column chunk: kind, bytes in the file and unpacked, and number of values."""
 
     kind: int
     packed: int
@@ -46,14 +44,14 @@ class Page:
 
 
 class DamagedFooter(ValueError):
-    """A footer or a page header that no writer makes."""
+    """A footer or a page header is invalid."""
 
 
 def chunks_by_group(data: bytes, columns: int) -> list[tuple[int, list[Chunk]]]:
-    """Read the footer: the rows of each row group, and the place of each of its ``columns``.
+    """Return the number of rows of each row group, and the places of its ``columns``.
 
     Raises:
-        DamagedFooter: it is not whole, or a row group lacks a column.
+        DamagedFooter: the footer is incomplete, or a row group lacks a column.
     """
     end = len(data) - 8
     begin = end - int.from_bytes(data[-8:-4], "little")
@@ -77,10 +75,10 @@ def _chunks(group: dict[int, Any], columns: int) -> list[Chunk]:
 
 
 def pages(data: memoryview, chunk: Chunk) -> Iterator[Page]:
-    """Yield the pages of a column chunk, up to as many values as it states.
+    """Yield the pages of a column chunk, up to its number of values.
 
     Raises:
-        DamagedFooter: a header is not whole.
+        DamagedFooter: a header is incomplete.
     """
     at, seen = chunk.begin, 0
     while at < chunk.end and seen < chunk.values:
@@ -96,7 +94,7 @@ def pages(data: memoryview, chunk: Chunk) -> Iterator[Page]:
 
 
 def _need(fields: dict[int, Any], number: int) -> int:
-    """Return a number from 0 that must be there."""
+    """Return the number in a field (DamagedFooter: it is missing or negative)."""
     value = fields.get(number, -1)
     if value < 0:
         raise DamagedFooter("a size is missing or below 0")
@@ -104,9 +102,7 @@ def _need(fields: dict[int, Any], number: int) -> int:
 
 
 class _ThriftReader:
-    """A reader of Thrift structs, which keeps the fields that are asked for and skips the
-    others.
-    """
+    """A reader of Thrift structs that returns the wanted fields and skips the others."""
 
     def __init__(self, data: memoryview, at: int, end: int) -> None:
         self.data, self.at, self.end = data, at, end
@@ -120,7 +116,7 @@ class _ThriftReader:
             number = number + (byte >> 4) if byte >> 4 else self.zigzag()
             want = wanted.get(number)
             if number in found:
-                raise DamagedFooter("a field is there twice")
+                raise DamagedFooter("a field occurs twice")
             if want == kind:
                 found[number] = self.zigzag()
             elif isinstance(want, dict) and kind == _STRUCT:
@@ -134,7 +130,7 @@ class _ThriftReader:
     def list(self, wanted: Any, depth: int) -> list[dict[int, Any]]:
         count, kind = self.head_of_list()
         if count and kind != _STRUCT:
-            raise DamagedFooter("a list of what are not structs")
+            raise DamagedFooter("a list has entries that are not structs")
         return [self.struct(wanted, depth + 1) for _ in range(count)]
 
     def head_of_list(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Text in the header of a picture, read without drawing a large one."""
+"""Read text in the metadata of a picture, without decoding a large one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def picture_text(data: bytes, keys: tuple[str, ...]) -> str:
                 not any(key in image.info for key in keys)
                 and image.width * image.height <= MOST_PIXELS
             ):
-                image.load()  # a png may have its texts behind its pixels
-            said = next((image.info[key] for key in keys if image.info.get(key)), "")
+                image.load()  # a png may have texts after its pixels
+            found = next((image.info[key] for key in keys if image.info.get(key)), "")
     except Exception:  # Pillow raises errors of its decoders, and of its limits
         return ""
-    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    return found.decode(errors="replace") if isinstance(found, bytes) else str(found)

@@ -1,4 +1,4 @@
-"""Text, lines and the rows of CSV, taken from a file's bytes piece by piece."""
+"""Decode text, lines and CSV rows from a file's bytes, piece by piece."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ppsim.errors import InputError
 
 MOST_LINE = 8 << 20  # characters of one row of CSV, or of one line of JSON
 MOST_FIELDS = 20_000  # of one row
-LINE = 64  # bytes that a line takes besides its characters
+LINE = 64  # bytes of memory per line besides its characters
 # a file has at most one line for so many bytes of the largest size, as lines take time
 LEAST_LINE = 16
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -20,10 +20,10 @@ _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")  # with one of these, each character t
 
 
 def decode_text(data: bytes, name: str, errors: str = "strict") -> str:
-    """Decode UTF-8 without a byte order mark.
+    """Return decoded UTF-8 without a byte order mark.
 
     Raises:
-        UnicodeDecodeError: it is not UTF-8, and ``errors`` is ``strict``.
+        UnicodeDecodeError: the data is not UTF-8, and ``errors`` is ``strict``.
         InputError: the text would take too much memory.
     """
     most = WIDE_TEXT * size_limit()
@@ -34,10 +34,10 @@ def decode_text(data: bytes, name: str, errors: str = "strict") -> str:
 
 
 def split_lines(text: str, name: str, each: int = LINE) -> list[str]:
-    """Split a text into lines, for each of which the reader takes ``each`` bytes of memory.
+    """Return the lines of a text, each of which takes ``each`` bytes of memory in a reader.
 
     Raises:
-        InputError: they are too many.
+        InputError: there are too many lines.
     """
     meter = Meter(name, OBJECTS)
     if len(text) * each > meter.most:
@@ -50,11 +50,11 @@ class Lines:
 
     Attributes:
         name: of the file, for messages.
-        length: characters of the lines since it was set to 0, of which there is a limit.
+        length: characters since the reader last set it to 0; it has a limit.
     """
 
     def __init__(self, data: bytes, name: str, *, may_be_cut: bool = False) -> None:
-        """``may_be_cut``: whether the last letter may lack bytes, and is then left out."""
+        """``may_be_cut``: whether the last character may be incomplete; it is then ignored."""
         cut = _cut_letter(data) if may_be_cut else 0
         content = io.BytesIO(data[:-cut] if cut else data)
         self.text = io.TextIOWrapper(content, "utf-8-sig", newline="")
@@ -80,10 +80,10 @@ class Lines:
 
 
 def csv_rows(lines: Lines, first: str = "") -> Iterator[list[str]]:
-    """Yield the rows of CSV that are not empty; ``first`` is a line that was taken before.
+    """Yield the rows of CSV that are not empty; ``first`` is a line that was already read.
 
     Raises:
-        ValueError: it is not CSV, or not UTF-8.
+        ValueError: the lines are not CSV, or not UTF-8.
         InputError: a row is too long.
     """
 
@@ -106,7 +106,7 @@ def csv_rows(lines: Lines, first: str = "") -> Iterator[list[str]]:
 
 
 def _cut_letter(data: bytes) -> int:
-    """Count the bytes at the end of UTF-8 text that are only the beginning of a letter."""
+    """Return the number of bytes of an incomplete character at the end of UTF-8 text."""
     for size in range(1, min(3, len(data)) + 1):
         byte = data[-size]
         if 0xC2 <= byte <= 0xF4:

@@ -1,6 +1,4 @@
-"""The faults of a draft: ops missing, out of order or in two places, messages that do not match,
-deadlocks.
-"""
+"""Faults of a draft: ops missing, out of order or on two devices, unmatched messages, deadlocks."""
 
 __all__ = [
     "checks",

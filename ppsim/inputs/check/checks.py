@@ -1,8 +1,8 @@
-"""Find the faults of a schedule: ops missing, out of order or in two places, messages that do not
-match, deadlocks.
+"""Find the faults of a schedule: ops missing, out of order or on two devices, unmatched messages,
+deadlocks.
 
-The order of checks is from the plain to the subtle, and a later check uses only what the earlier
-ones found sound, so that one mistake is one fault.
+Simple checks run first, and a later check ignores the parts in which an earlier one found a fault,
+so one mistake is reported once.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from ppsim.inputs.check.runtime import RUNTIMES, runtime_faults, runtime_warning
 from ppsim.inputs.check.streams import sharding_faults, stream_faults
 from ppsim.inputs.check.tables import Tables
 
-MOST_FAULTS = 10_000  # that one of the checks lists
+MOST_FAULTS = 10_000  # of one check
 
 
 @dataclass(frozen=True)
 class CheckReport:
     """The faults and warnings of a check."""
 
-    faults: list[Fault]  # why the schedule is invalid; none for a valid one
-    # faults under an option of the runtime that is off by default
+    faults: list[Fault]  # empty for a valid schedule
+    # faults that only appear with an option of the runtime that is off by default
     warnings: list[Fault] = field(default_factory=list)
 
     @property
     def valid(self) -> bool:
-        """Whether there is no fault."""
+        """True without faults."""
         return not self.faults
 
 
@@ -55,14 +55,14 @@ def check(
 
     Args:
         draft: the draft, with or without comm ops, with or without times.
-        modes: the behaviours of sends and receives, for the search for deadlocks: ``overlap``:
-            neither waits, an op waits for its data; ``batched``: neighbours are posted together and
-            all must finish; ``blocking``: each waits for its other side. What runs ``blocking``
-            runs ``batched``, and what runs ``batched`` runs ``overlap``.
+        modes: behaviours of sends and receives with which to look for deadlocks. ``overlap``:
+            neither blocks, and an op waits for its data; ``batched``: neighbours are posted
+            together and all must finish; ``blocking``: each waits for its other side. A schedule
+            that runs with ``blocking`` also runs with ``batched``, and one that runs with
+            ``batched`` also runs with ``overlap``.
         runtime: ``torch-2.13``, ``torch-2.15`` or ``megatron`` adds the limits of that runtime.
-        queues: what has one in-order queue of sends and receives, ``edge``, ``pair`` or ``rank``;
-            the runtime's own by default. Without a runtime too, an order that hangs in some of them
-            is a warning.
+        queues: one in-order queue of sends and receives per ``edge``, ``pair`` or ``rank``; by
+            default as in the runtime. Without both, a deadlock in any of the three is a warning.
         expected: the counts, or the schedule, that the file should have.
     """
     faults = [*expected_faults(draft, expected), *islice(_size(draft), MOST_FAULTS)]
@@ -99,14 +99,14 @@ def check(
         (faults if per else warnings).extend(stuck[:1])
     if runtime in RUNTIMES:
         faults += islice(runtime_faults(draft, runtime), MOST_FAULTS)
-        # which lowers it, as only a sound one can be
+        # runtime_warnings lowers the schedule, which must be sound for that
         warnings += [] if faults else runtime_warnings(draft)
     return CheckReport(faults, [] if faults else warnings)
 
 
 def _size(draft: Draft) -> Iterator[Fault]:
-    """Find devices without ops, too few ops for these stages and microbatches, and microbatches
-    that rounds cannot share.
+    """Find devices without ops, too few ops for the stages and microbatches, and a number of
+    microbatches that the number of rounds does not divide.
     """
     stages, microbatches = draft.n_stages, draft.n_microbatches
     for device in np.flatnonzero(np.diff(draft.offsets) == 0):
@@ -136,9 +136,7 @@ def _size(draft: Draft) -> Iterator[Fault]:
 
 
 def _placement(draft: Draft) -> Iterator[Fault]:
-    """Find ops on another device than the rest of their stage; with two replicas, microbatches that
-    use both.
-    """
+    """Find ops on another device than their stage; with two replicas, microbatches in both."""
     placement, computes = draft.placement, draft.computes
     devices = placement.devices
     for stage in np.setdiff1d(np.arange(draft.n_stages), draft.stage[computes]):
@@ -173,9 +171,9 @@ def _placement(draft: Draft) -> Iterator[Fault]:
 
 
 def _firsts(draft: Draft, ops: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return the first of these ops for each stage and device, and their number."""
-    where = draft.stage[ops].astype(np.int64) * draft.n_devices + draft.device[ops]
-    _, first, count = np.unique(where, return_index=True, return_counts=True)
+    """Return, for each stage and device, the first of these ops and their number."""
+    place = draft.stage[ops].astype(np.int64) * draft.n_devices + draft.device[ops]
+    _, first, count = np.unique(place, return_index=True, return_counts=True)
     return sorted(zip(ops[first].tolist(), count.tolist(), strict=True))
 
 
@@ -188,27 +186,18 @@ def _repeated_or_missing(draft: Draft, tables: Tables) -> Iterator[Fault]:
     full, split = tables.first[Kind.B], tables.first[Kind.I]
     weights = tables.first[Kind.W]
     for stage, microbatch in np.argwhere((full >= 0) & ((split >= 0) | (weights >= 0))):
-        half = max(split[stage, microbatch], weights[stage, microbatch])
-        text = (
-            f"{draft.label(int(half))} runs beside {draft.label(int(full[stage, microbatch]))}, "
-            f"which includes it"
-        )
-        yield at(
-            draft,
-            int(half),
-            "duplicate",
-            text,
-            "run either B, or I and W",
-            int(full[stage, microbatch]),
-        )
-    held = np.isin(np.arange(draft.n_stages), draft.stage[draft.computes])[:, None]
-    trains = bool(mask((*BACKWARDS, Kind.W))[draft.kind].any())  # no backward at all is inference
+        half = int(max(split[stage, microbatch], weights[stage, microbatch]))
+        whole = int(full[stage, microbatch])
+        text = f"{draft.label(half)} runs as well as {draft.label(whole)}, which includes it"
+        yield at(draft, half, "duplicate", text, "run either B, or I and W", whole)
+    has_ops = np.isin(np.arange(draft.n_stages), draft.stage[draft.computes])[:, None]
+    trains = bool(mask((*BACKWARDS, Kind.W))[draft.kind].any())  # else it is inference
     for names, absent in (
         ("F", tables.first[Kind.F] < 0),
         ("B, nor I", (full < 0) & (split < 0) & trains),
         ("W", (full < 0) & (split >= 0) & (weights < 0)),
     ):
-        for stage in np.flatnonzero((absent & held).any(axis=1)):
+        for stage in np.flatnonzero((absent & has_ops).any(axis=1)):
             lost = np.flatnonzero(absent[stage])
             which = ", ".join(str(m) for m in lost[:8]) + (
                 f" and {len(lost) - 8} more" if len(lost) > 8 else ""
@@ -224,7 +213,7 @@ def _repeated_or_missing(draft: Draft, tables: Tables) -> Iterator[Fault]:
 
 
 def _slices(draft: Draft) -> Iterator[Fault]:
-    """Find slices of a sequence that run before one that they need."""
+    """Find slices of a sequence that run before a slice that they need."""
     if draft.n_slices > 1:
         early = find_early_slices(
             draft.kind, draft.stage, draft.microbatch, draft.n_microbatches, draft.n_slices
@@ -238,9 +227,7 @@ def _slices(draft: Draft) -> Iterator[Fault]:
 
 
 def _dependencies(draft: Draft, tables: Tables) -> Iterator[Fault]:
-    """Find ops before the ones they need: in time, or without times in the queue of their
-    device.
-    """
+    """Find ops before the ops they need: in time, or else in the queue of their device."""
     op, need = tables.needs(draft)
     if draft.start is not None:
         yield from op_times.early_op_faults(draft, op, need)

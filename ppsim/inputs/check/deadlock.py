@@ -1,8 +1,8 @@
-"""Find deadlocks: queues that wait for each other in a circle, and the op to move.
+"""Find deadlocks (cycles of queues that wait for each other), and the op to move.
 
-Each queue is a row of steps; a step passes once the queues it waits for have reached given steps.
-Blocking, batched and overlapped communication differ only in which ops make a step and which steps
-wait for which.
+Each queue is a sequence of steps; a step passes once the queues it waits for have reached given
+steps. Blocking, batched and overlapped communication differ only in the ops that form a step, and
+in the steps that each step waits for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ppsim.inputs.check.faults import Fault, deadlock_at
 from ppsim.inputs.check.messages import ExpectedMessages
 from ppsim.inputs.check.tables import Tables
 
-MODES = ("overlap", "batched", "blocking")  # whatever runs in one runs in those before it
+MODES = ("overlap", "batched", "blocking")  # a schedule that runs in one runs in those before it
 MOST_TRIES = 8
 Ints = NDArray[np.int64]
 
@@ -29,14 +29,14 @@ Ints = NDArray[np.int64]
 class StuckQueues:
     """Queues in deadlock."""
 
-    mode: str  # of sends and receives; empty where there are none
-    steps_passed: int  # how many steps passed
+    mode: str  # of sends and receives; empty if the draft has none
+    steps_passed: int  # the number of steps that passed
     # for each device that waits: the op that waits, the op awaited, and the next op of the other
     # queue
     links: dict[int, tuple[int, int, int]]
 
     def circle(self, draft: Draft) -> list[tuple[int, int, int]]:
-        """Return the links of one circle of waits."""
+        """Return the links of one cycle of waits."""
         circle = follow_circle(
             min(self.links), lambda device: int(draft.device[self.links[device][1]])
         )
@@ -50,9 +50,9 @@ def deadlock_faults(
     stuck = find_deadlock(draft, messages, modes)
     if stuck is None:
         return
-    circle = stuck.circle(draft)
+    cycle = stuck.circle(draft)
     lines = []
-    for op, other, head in circle:
+    for op, other, head in cycle:
         behind = (
             f", which is after {draft.label(head)} ({draft.place(head)})" if head != other else ""
         )
@@ -65,22 +65,22 @@ def deadlock_faults(
         if stuck.mode
         else []
     )
-    what = (
+    cause = (
         f"by {stuck.mode.replace('overlap', 'overlapped')} sends and receives"
         if stuck.mode
         else "by the order of ops"
     )
     also = f", and so by {' and '.join(stricter)} ones" if stricter else ""
-    links = [(op, other) for op, other, _ in circle]
+    links = [(op, other) for op, other, _ in cycle]
     others = [op for link in links for op in link][1:]
     hint = _best_move(draft, tables, messages, stuck)
-    yield deadlock_at(draft, circle[0][0], f"{what}{also}", lines, links, hint, *others)
+    yield deadlock_at(draft, cycle[0][0], f"{cause}{also}", lines, links, hint, *others)
 
 
 def find_deadlock(
     draft: Draft, messages: ExpectedMessages, modes: Sequence[str]
 ) -> StuckQueues | None:
-    """Return the deadlock of the least strict of these modes that has one."""
+    """Return the deadlock of the least strict of these modes that has one, or None."""
 
     def run(mode: str) -> StuckQueues | None:
         step = _steps(draft, batched=mode == "batched")
@@ -88,12 +88,12 @@ def find_deadlock(
         return StuckQueues(mode, passed, links) if links else None
 
     asked = [mode for mode in MODES if mode in modes] if draft.has_comms else [""]
-    stuck = run(asked[-1]) if asked else None  # queues that run in the strictest mode run in all
+    stuck = run(asked[-1]) if asked else None  # if the strictest mode runs, all do
     return stuck and next(filter(None, map(run, asked)))
 
 
 def _best_move(draft: Draft, tables: Tables, messages: ExpectedMessages, stuck: StuckQueues) -> str:
-    """Find the single move after which most steps pass, by trying; general advice if none helps."""
+    """Return the move of one op after which most steps pass, or general advice if none helps."""
     needed_by = dict(zip(messages.receive.tolist(), messages.consumer.tolist(), strict=True))
     needs = {*zip(*(column.tolist() for column in tables.needs(draft)), strict=True)}
     needs |= {*zip(messages.send.tolist(), messages.producer.tolist(), strict=True)}
@@ -108,17 +108,17 @@ def _best_move(draft: Draft, tables: Tables, messages: ExpectedMessages, stuck: 
         if any((op, between) in needs for between in range(ahead, op)):
             continue
         moved = draft.move(op, ahead)
-        again = ExpectedMessages.from_draft(moved, Tables.from_draft(moved))
-        if next(again.order_faults(moved), None):
+        moved_messages = ExpectedMessages.from_draft(moved, Tables.from_draft(moved))
+        if next(moved_messages.order_faults(moved), None):
             continue
-        then = find_deadlock(moved, again, [stuck.mode])
-        if then is None or then.steps_passed > further:
-            further = then.steps_passed if then else len(draft)
+        still_stuck = find_deadlock(moved, moved_messages, [stuck.mode])
+        if still_stuck is None or still_stuck.steps_passed > further:
+            further = still_stuck.steps_passed if still_stuck else len(draft)
             best = (
                 f"move {draft.label(op)} before {draft.label(ahead)} on device {draft.device[op]}"
             )
-            best += "" if then is None else ", then check again"
-        if then is None:
+            best += "" if still_stuck is None else ", then check again"
+        if still_stuck is None:
             break
     if best or not stuck.mode:
         return best or "run the awaited ops earlier"
@@ -129,8 +129,9 @@ def _best_move(draft: Draft, tables: Tables, messages: ExpectedMessages, stuck: 
 
 
 def _steps(draft: Draft, batched: bool) -> Ints:
-    """Return the step of each op, shape (ops,), counted over all devices; a pair or a batch is one
-    step.
+    """Return the step of each op, shape (ops,), numbered over all devices.
+
+    A pair is one step, and so is a batch.
     """
     joined = ~draft.leads | (draft.follows_message & batched)
     return np.cumsum(~joined) - 1
@@ -139,12 +140,12 @@ def _steps(draft: Draft, batched: bool) -> Ints:
 def _waits(
     draft: Draft, messages: ExpectedMessages, step: Ints, mode: str
 ) -> tuple[Ints, Ints, Ints]:
-    """Find the waits: waiting ops, the ops that they wait for, and the step that the device of each
-    must have reached by then.
+    """Return the ops that wait, the ops awaited, and the step that the device of each op awaited
+    must have reached.
 
     A send matches a receive by its place in the order of messages, not by its label. Without comm
-    ops an op waits until the one it needs is done. An overlapped receive is waited for by the op
-    that needs it, an overlapped send by its WAIT. Else both sides of a message wait for each other.
+    ops, an op waits until the op it needs is done. With overlap, the consumer waits for the
+    receive and a WAIT for its send. Otherwise both sides of a message wait for each other.
     """
     if not mode:
         return messages.consumer, messages.producer, step[messages.producer] + 1
@@ -165,8 +166,10 @@ def _waits(
 def _run(
     draft: Draft, step: Ints, op: Ints, other: Ints, until: Ints
 ) -> tuple[int, dict[int, tuple[int, int, int]]]:
-    """Run every queue as far as possible; return the number of steps passed and the links of
-    :class:`StuckQueues`.
+    """Run every queue as far as possible.
+
+    Returns:
+        The number of steps that passed, and the links of :class:`StuckQueues`.
     """
     first_op = np.flatnonzero(np.diff(step, prepend=-1))
     offsets = np.searchsorted(first_op, draft.offsets).tolist()

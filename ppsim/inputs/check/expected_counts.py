@@ -1,5 +1,6 @@
-"""The shape a file should have: a missing device, stage or microbatch looks like a smaller schedule
-otherwise.
+"""Compare a file with the counts of devices, stages and microbatches that it should have.
+
+Without these counts, a file that lacks a device, stage or microbatch looks like a smaller schedule.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from ppsim.inputs.check.faults import Fault
 
 @dataclass(frozen=True)
 class ExpectedCounts:
-    """Counts that a file should have, None where any will do."""
+    """Counts that a file should have; None accepts any count."""
 
     devices: int | None = None  # P
     stages: int | None = None  # S
     microbatches: int | None = None  # M
-    # a schedule of that shape whose ops and order the file should have, or None
+    # a schedule of these counts whose ops the file should have, or None
     schedule: Schedule | None = None
 
 
@@ -31,8 +32,8 @@ ANY = ExpectedCounts()
 
 
 def expected_faults(draft: Draft, expected: ExpectedCounts) -> Iterator[Fault]:
-    """Devices, stages and microbatches that are missing or too many, and ops on other devices than
-    expected.
+    """Yield a fault for missing or surplus devices, stages and microbatches, and for ops on other
+    devices than expected.
     """
     computes = draft.computes
     counts = (
@@ -65,17 +66,17 @@ def expected_faults(draft: Draft, expected: ExpectedCounts) -> Iterator[Fault]:
         yield from _extra_op_faults(draft, expected.schedule)
 
 
-SHOWN = 8  # numbers that are missing
+SHOWN = 8  # missing numbers that a message lists
 _HINT = "look for a row, or a device's file, that was left out"
 
 
 def _extra_op_faults(draft: Draft, schedule: Schedule) -> Iterator[Fault]:
-    """Ops that a device of the schedule runs and the same device of the file does not."""
+    """Yield a fault for each device that lacks ops which it runs in the schedule."""
     wanted = _ops(schedule.device, schedule.kind, schedule.stage, schedule.microbatch)
-    mine = draft.computes
-    there = _ops(draft.device[mine], draft.kind[mine], draft.stage[mine], draft.microbatch[mine])
+    only = draft.computes
+    found = _ops(draft.device[only], draft.kind[only], draft.stage[only], draft.microbatch[only])
     for device in range(schedule.n_devices):
-        lost = sorted(op for op in wanted - there if op[0] == device)
+        lost = sorted(op for op in wanted - found if op[0] == device)
         if lost:
             names = ", ".join(label(*op[1:]) for op in lost[:4]) + (
                 f" and {len(lost) - 4} more" if len(lost) > 4 else ""
@@ -90,11 +91,11 @@ def _extra_op_faults(draft: Draft, schedule: Schedule) -> Iterator[Fault]:
 
 
 def same_order(draft: Draft, schedule: Schedule) -> bool:
-    """Return whether every device has the compute ops of the schedule in its order."""
-    mine = draft.computes
+    """Return whether every device has the compute ops of the schedule in the same order."""
+    computes = draft.computes
     columns = ("device", "kind", "stage", "microbatch")
     return all(
-        np.array_equal(getattr(draft, name)[mine], getattr(schedule, name)) for name in columns
+        np.array_equal(getattr(draft, name)[computes], getattr(schedule, name)) for name in columns
     )
 
 

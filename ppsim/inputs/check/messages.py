@@ -1,8 +1,8 @@
-"""The messages that a draft needs: the op that makes each, the op that needs it, its send and
-receive, their order.
+"""The messages that a draft needs: the op that produces each, the op that consumes it, its send and
+its receive.
 
-Messages carry no tags. On a directed pair of devices the k-th send matches the k-th receive,
-whatever their labels.
+Messages carry no tags: from one device to another, the k-th send matches the k-th receive, whatever
+their labels.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ExpectedMessages:
-    """One entry per message, all by position in the draft."""
+    """One entry per message; ops are given by their position in the draft."""
 
-    producer: Ints  # the op whose result travels
+    producer: Ints  # the op whose result is sent
     consumer: Ints  # the op that needs it, on another device
     send: Ints  # its SEND, -1 for none
     receive: Ints  # its RECV, -1 for none
-    # shape (2, results): of each result of a round that no message brings back to the next, the op
-    # that needs it and the op that makes it
+    # shape (2, results): for each result that the next round needs, which is not a message, the op
+    # that needs it and the op that produces it
     fed_back: Ints
 
     @classmethod
     def from_draft(cls, draft: Draft, tables: Tables) -> ExpectedMessages:
-        """Find the messages that a draft's ops need."""
+        """Return the messages that a draft's ops need."""
         op, need = tables.needs(draft)
         crosses = (draft.device[op] != draft.device[need]) & (draft.stage[op] != draft.stage[need])
         fed = (draft.kind[op] == Kind.F) & (draft.stage[op] == 0) & draft.has_comms
@@ -49,8 +49,9 @@ class ExpectedMessages:
         return cls(producer, consumer, send, receive, np.stack([op[fed], need[fed]]))
 
     def matched(self, draft: Draft) -> tuple[Ints, Ints]:
-        """Return messages in the order sent and in the order received, link by link: entries k
-        match.
+        """Return the messages of each link in the order sent and in the order received.
+
+        The k-th entries of both arrays match.
         """
         link = (
             draft.device[self.producer].astype(np.int64) * draft.n_devices
@@ -61,16 +62,14 @@ class ExpectedMessages:
         return sent, whole[np.lexsort((self.receive[whole], link[whole]))]
 
     def send_waits(self, draft: Draft, messages: Ints) -> Ints:
-        """Return the WAIT for each of these messages' sends, -1 for none."""
+        """Return the WAIT for the send of each of these messages, -1 for none."""
         first = Tables.from_draft(draft).first
         send = self.send[messages]
         kind = np.where(draft.kind[send] == Kind.SEND_F, Kind.WAIT_SEND_F, Kind.WAIT_SEND_B)
         return first[kind, draft.stage[send], draft.microbatch[send]]
 
     def order_faults(self, draft: Draft) -> Iterator[Fault]:
-        """For each directed pair of devices, find the first message that is received as another
-        one.
-        """
+        """Find the first message of each link that is received as another one."""
         sent, received = self.matched(draft)
         source, target = draft.device[self.producer[sent]], draft.device[self.consumer[sent]]
         seen = set()
@@ -80,7 +79,7 @@ class ExpectedMessages:
                 continue
             seen.add(link)
             out, into = int(self.send[sent[k]]), int(self.receive[received[k]])
-            # Who is to blame: the sender, unless it sends in the order in which it computes.
+            # The fault is the sender's, unless it sends in the order in which it computes.
             orderly = self.producer[sent[k]] < self.producer[received[k]]
             op, other = (into, out) if orderly else (out, into)
             text = (
@@ -100,7 +99,7 @@ class ExpectedMessages:
 
 
 def message_faults(draft: Draft, tables: Tables, messages: ExpectedMessages) -> Iterator[Fault]:
-    """Find sends and receives that are missing, repeated, needless, or on the wrong side of their
+    """Find sends and receives that are missing, repeated, needless, or out of order with their
     op.
     """
     comm = draft.communicates
@@ -108,10 +107,10 @@ def message_faults(draft: Draft, tables: Tables, messages: ExpectedMessages) -> 
         first = int(tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]])
         text = f"{draft.label(op)} is posted a second time, after {draft.where(first)}"
         yield at(draft, op, "duplicate", text, "remove one of the two", first)
-    idle = np.append(comm, False)  # the last entry takes the -1 of messages that are not posted
+    needless = np.append(comm, False)  # one more entry for -1, the index of missing posts
     for used in (messages.send, messages.receive, tables.repeats):
-        idle[used] = False
-    for op in np.flatnonzero(idle).tolist():
+        needless[used] = False
+    for op in np.flatnonzero(needless).tolist():
         yield at(
             draft,
             op,
@@ -126,8 +125,8 @@ def message_faults(draft: Draft, tables: Tables, messages: ExpectedMessages) -> 
 def _sides(
     draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, ...], ahead: bool
 ) -> Iterator[Fault]:
-    """Find sends, or receives, that are missing, on another device than their op, or on its wrong
-    side.
+    """Find sends, or receives, that are missing, on another device than their op, or out of order
+    with it.
     """
     side = "before" if ahead else "after"
     wrong = (posts < 0) | (draft.device[posts] != draft.device[ops]) | ((posts > ops) == ahead)
@@ -155,7 +154,7 @@ def _sides(
 
 
 def _reason(draft: Draft, op: int) -> str:
-    """Return why no message uses this send or receive."""
+    """Return the reason why no message uses this send or receive."""
     stage, kind = int(draft.stage[op]), draft.kind[op]
     other = stage + (1 if kind in (Kind.SEND_F, Kind.RECV_B) else -1)
     if not 0 <= other < draft.n_stages or stage >= draft.n_stages:

@@ -11,7 +11,7 @@ from ppsim.core.draft import Draft
 from ppsim.core.ops import Kind
 from ppsim.inputs.check.faults import Fault, at
 
-# Times that came through text may differ in their last digits.
+# Times that were read from text may differ in their last digits.
 SLACK = 1e-9
 
 
@@ -68,6 +68,7 @@ def early_op_faults(
 
 
 def _times(draft: Draft) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Return starts, ends, and the difference up to which two times count as equal."""
     start, end = np.asarray(draft.start), np.asarray(draft.end)
     return start, end, SLACK * float(np.abs(end).max(initial=0.0))
 

@@ -1,16 +1,16 @@
 """Deadlocks in the in-order queues of communicators.
 
 A device posts its sends and receives without waiting, but a communicator runs the messages posted
-to it one after another: the next begins when the one before is finished, and a message begins when
-its send and its receive both come first in their queues (rendezvous). How many queues a device has
-decides whether an order hangs:
+to it one after another: a message begins once its send and its receive are both first in their
+queues (rendezvous), and leaves the queues when it is finished. Whether an order of posts hangs
+depends on the number of queues of a device:
 
 ``edge``
     one for each other device and direction (torch from 2.15 on),
 ``pair``
-    one for each other device (NCCL communicators that are made when first used; torch before 2.15),
+    one for each other device (NCCL communicators made at first use; torch before 2.15),
 ``rank``
-    one in all (one NCCL communicator made at the start, or coalesced batches).
+    a single one (one NCCL communicator made at the start, or coalesced batches).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ppsim.core.waiting import follow_circle
 from ppsim.inputs.check.faults import Fault, deadlock_at
 from ppsim.inputs.check.messages import ExpectedMessages
 
-# from the most to the fewest; a schedule that runs in a later one runs in the earlier ones
+# from the most queues to the fewest; a schedule that runs with fewer queues also runs with more
 QUEUES = ("edge", "pair", "rank")
 # The queues of a runtime over NCCL, and whether it posts neighbouring sends and receives as one
 # group.
@@ -41,27 +41,27 @@ Ints = NDArray[np.int64]
 def queue_faults(
     draft: Draft, messages: ExpectedMessages, per: str, batched: bool = False
 ) -> Iterator[Fault]:
-    """Yield the deadlock of a draft whose communicators have one in-order queue per ``edge``,
-    ``pair`` or ``rank``.
+    """Yield the deadlock of a draft, if one in-order queue per ``edge``, ``pair`` or ``rank`` has
+    one.
 
-    Sends and receives match; where ``batched``, neighbours on a device run as one group, in any
-    order among themselves.
+    Sends and receives must match. With ``batched``, neighbouring sends and receives of a device
+    form a group that runs in any order.
     """
-    circle = find_circle(draft, messages, per, batched)
-    if not circle:
+    cycle = find_cycle(draft, messages, per, batched)
+    if not cycle:
         return
     sent, received = messages.matched(draft)
     send, receive = messages.send[sent].tolist(), messages.receive[received].tolist()
     other_side = {**dict(zip(send, receive, strict=True)), **dict(zip(receive, send, strict=True))}
     lines, links = [], []
-    for op, waits_for in circle:
+    for op, waits_for in cycle:
         side, waits = other_side.get(op), op
         if side is not None and draft.device[waits_for] == draft.device[side] and waits_for != side:
             waits = side
         links.append((waits, waits_for))
         who = f"{draft.label(waits)} ({draft.where(waits)})"
         lines.append(f"{who} waits for {draft.label(waits_for)} ({draft.place(waits_for)})")
-    ops = [op for op, _ in circle]
+    ops = [op for op, _ in cycle]
     yield deadlock_at(
         draft,
         ops[0],
@@ -74,14 +74,13 @@ def queue_faults(
     )
 
 
-def find_circle(
+def find_cycle(
     draft: Draft, messages: ExpectedMessages, per: str, batched: bool
 ) -> list[tuple[int, int]]:
-    """Return a cycle of waits as pairs of an op and the op it waits for; empty if every queue
-    finishes.
+    """Return a cycle of waits, as pairs of an op and the op it waits for; empty without deadlock.
 
-    A message is one step, named by its send; so is every other op (a pair is one step, named by its
-    first).
+    Messages and ops are steps. The send stands for the step of a message, and the first op for the
+    step of a pair.
     """
     step, before, after = _waits(draft, messages, per, batched)
     blocked = np.bincount(after, minlength=len(draft))
@@ -109,7 +108,7 @@ def find_circle(
 def _waits(
     draft: Draft, messages: ExpectedMessages, per: str, batched: bool
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the step of each op, and all pairs of steps with the one that must finish first."""
+    """Return the step of each op, and the pairs of steps of which the first must finish first."""
     n = len(draft)
     everything = np.arange(n)
     sent, received = messages.matched(draft)
@@ -117,7 +116,7 @@ def _waits(
     step = np.where(draft.leads, everything, everything - 1)
     step[receive] = send
     moves = draft.communicates & np.isin(everything, np.concatenate([send, receive]))
-    # Ops that compute, and waits, run one after another on their device.
+    # Compute ops and waits run one after another on their device.
     alone = np.flatnonzero(~moves & draft.leads)
     rows = [_chain(alone, draft.device[alone].astype(np.int64))]
     rows.append((send, messages.consumer[received]))
@@ -125,14 +124,14 @@ def _waits(
     awaited = messages.send_waits(draft, sent)
     rows.append((send[awaited >= 0], awaited[awaited >= 0]))
     source, target = draft.device[send].astype(np.int64), draft.device[receive].astype(np.int64)
-    op, own, peer = (
+    op, device, peer = (
         np.concatenate([send, receive]),
         np.concatenate([source, target]),
         np.concatenate([target, source]),
     )
     outgoing = np.repeat([1, 0], len(send))
-    pair = own * draft.n_devices + peer
-    key = {"edge": pair * 2 + outgoing, "pair": pair, "rank": own}[per]
+    pair = device * draft.n_devices + peer
+    key = {"edge": pair * 2 + outgoing, "pair": pair, "rank": device}[per]
     if batched:
         rows += _between_batches(draft, op, key)
     else:
@@ -145,26 +144,27 @@ def _waits(
 
 
 def _chain(op: Ints, key: Ints) -> tuple[Ints, Ints]:
-    """Return pairs of neighbouring ops with equal keys, where equal keys are adjacent."""
+    """Return pairs of neighbouring ops with equal keys; equal keys are adjacent."""
     same = key[1:] == key[:-1]
     return op[:-1][same], op[1:][same]
 
 
 def _between_batches(draft: Draft, op: Ints, key: Ints) -> list[tuple[Ints, Ints]]:
-    """Return pairs of every op of a batch and every op of the next batch in the same queue;
-    neighbours in a queue are a batch.
+    """Return all pairs of an op and an op of the next batch in its queue.
+
+    Neighbouring messages in a queue are a batch.
     """
     batch = np.cumsum(~draft.follows_message)
     rows = []
     order = np.lexsort((op, key))
     op, key = op[order], key[order]
     groups: dict[int, list[list[int]]] = {}
-    for at_, where, number in zip(op.tolist(), key.tolist(), batch[op].tolist(), strict=True):
-        queue = groups.setdefault(where, [])
+    for each, queue_of, number in zip(op.tolist(), key.tolist(), batch[op].tolist(), strict=True):
+        queue = groups.setdefault(queue_of, [])
         if queue and batch[queue[-1][0]] == number:
-            queue[-1].append(at_)
+            queue[-1].append(each)
         else:
-            queue.append([at_])
+            queue.append([each])
     for queue in groups.values():
         for first, then in pairwise(queue):
             rows.append((np.repeat(first, len(then)), np.tile(then, len(first))))

@@ -1,4 +1,4 @@
-"""Replicas with different numbers of microbatches: their collectives wait for each other."""
+"""Replicas with different numbers of microbatches: their collectives deadlock."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ HINT = "pad the others with empty microbatches, or deal the sequences again (pps
 
 
 def replica_faults(counts: Sequence[int], microbatches: int) -> Iterator[Fault]:
-    """Yield a fault for each replica with another number of microbatches than the others or the
-    schedule.
+    """Yield a fault for each replica with fewer microbatches than another, or if the schedule has
+    another number.
 
-    A replica with fewer enters the reduction of gradients while another waits in a collective of
-    its next microbatch (of FSDP, of experts, or of a loss averaged over replicas): neither comes.
+    A replica with fewer microbatches enters the reduction of gradients while another waits in a
+    collective of its next microbatch (of FSDP, of experts, or of a loss averaged over replicas), so
+    both wait forever.
 
     Args:
-        counts: the microbatches of each replica.
-        microbatches: of the schedule.
+        counts: the number of microbatches of each replica.
+        microbatches: the number of microbatches of the schedule.
     """
     most = max(counts)
     full = list(counts).index(most)
@@ -29,9 +30,10 @@ def replica_faults(counts: Sequence[int], microbatches: int) -> Iterator[Fault]:
             f"replica {full} waits in the collectives of microbatch {count} for replica {replica}",
             f"replica {replica} waits in the reduction of gradients for replica {full}",
         )
-        said = f"replica {replica} has {count} microbatches, and replica {full} has {most}"
-        circle = (f"replica {full}", f"replica {replica}", f"replica {full}")
-        yield Fault("replicas", f"{said}: {'; '.join(waits)}", HINT, waits=waits, circle=circle)
+        counts_text = f"replica {replica} has {count} microbatches, and replica {full} has {most}"
+        message = f"{counts_text}: {'; '.join(waits)}"
+        cycle = (f"replica {full}", f"replica {replica}", f"replica {full}")
+        yield Fault("replicas", message, HINT, waits=waits, circle=cycle)
     if most != microbatches:
-        said = f"the replicas have {most} microbatches, and the schedule has {microbatches}"
-        yield Fault("replicas", said, f"a schedule of {most} microbatches")
+        message = f"the replicas have {most} microbatches, and the schedule has {microbatches}"
+        yield Fault("replicas", message, f"a schedule of {most} microbatches")

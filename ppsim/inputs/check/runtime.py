@@ -1,4 +1,4 @@
-"""The limits of runtimes that run a schedule: torch.distributed.pipelining of 2.13 and 2.15."""
+"""The limits of torch.distributed.pipelining, versions 2.13 and 2.15, on the schedules it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ppsim.inputs.check.tables import Tables
 RUNTIMES = ("torch-2.13", "torch-2.15")
 NO_R = "leave R out and checkpoint the stage's module, which recomputes in its backward"
 
-# The waits that torch 2.15 needs and earlier versions do not have.
+# The waits that torch 2.15 requires and earlier versions do not have.
 AWAITS = {
     Kind.WAIT_SEND_F: Kind.SEND_F,
     Kind.WAIT_SEND_B: Kind.SEND_B,
@@ -26,9 +26,9 @@ MATCHES = {awaited: wait for wait, awaited in AWAITS.items()}
 
 
 def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
-    """Yield the faults that torch refuses, or that give wrong gradients without an error."""
+    """Yield the faults that torch rejects, or that give wrong gradients without an error."""
     if draft.placement.n_replicas > 1:
-        text = "torch holds each stage on one device, and this schedule has two replicas"
+        text = "torch places each stage on one device, and this schedule has two replicas"
         yield Fault("runtime", text, "dualpipe-v or hanayo, which run in a V with one replica")
         return
     if draft.n_slices > 1:
@@ -43,9 +43,9 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
             "torch reads B as the full backward; this file has the older letters (BW, and B for I)"
         )
         yield Fault("runtime", text, "ppsim convert writes the letters of today")
-    beside = np.flatnonzero(draft.timed & ~draft.computes)
-    if len(beside):
-        op = int(beside[0])
+    copies = np.flatnonzero(draft.timed & ~draft.computes)
+    if len(copies):
+        op = int(copies[0])
         yield at(
             draft,
             op,
@@ -53,18 +53,14 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
             f"{draft.label(op)}: torch has no action for copies and collectives",
             "leave it out",
         )
-    again = np.flatnonzero(draft.kind == Kind.R)
-    if len(again):
-        yield at(
-            draft,
-            int(again[0]),
-            "runtime",
-            f"{draft.label(int(again[0]))}: torch has no action to recompute",
-            NO_R,
-        )
+    recomputes = np.flatnonzero(draft.kind == Kind.R)
+    if len(recomputes):
+        op = int(recomputes[0])
+        text = f"{draft.label(op)}: torch has no action to recompute"
+        yield at(draft, op, "runtime", text, NO_R)
     written_out = not draft.computes.all()
     for row, cell in draft.idle if written_out else ():
-        text = "torch takes no empty cell in compute_comms"
+        text = "torch accepts no empty cell in compute_comms"
         yield Fault("runtime", text, "remove it", device=row - 1, row=row, cell=cell)
     if written_out:
         yield from _unscaled(draft)
@@ -73,8 +69,9 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
 
 
 def loss_order(draft: Draft) -> Iterator[Fault]:
-    """Find the first forward of the last stage that is out of order: torch finds losses by
-    position.
+    """Find the first forward of the last stage that is out of order.
+
+    torch assigns losses to microbatches by position.
     """
     ops = np.flatnonzero((draft.kind == Kind.F) & (draft.stage == draft.n_stages - 1))
     late = np.flatnonzero(np.diff(draft.microbatch[ops]) < 0)
@@ -96,8 +93,9 @@ def loss_order(draft: Draft) -> Iterator[Fault]:
 
 
 def _unscaled(draft: Draft) -> Iterator[Fault]:
-    """Find stages without a REDUCE_GRAD, in which torch also divides gradients by the number of
-    microbatches.
+    """Find stages without a REDUCE_GRAD.
+
+    torch divides gradients by the number of microbatches in that op.
     """
     stages = np.setdiff1d(draft.stage[draft.computes], draft.stage[draft.kind == Kind.REDUCE_GRAD])
     if len(stages):
@@ -113,14 +111,15 @@ def _unscaled(draft: Draft) -> Iterator[Fault]:
 
 
 def _waits(draft: Draft, wanted: bool) -> Iterator[Fault]:
-    """Find sends and reductions without the wait of torch 2.15, reductions that overlap; or waits
-    not ``wanted``.
+    """Find sends and reductions without the wait of torch 2.15, and reductions that overlap.
+
+    With ``wanted`` False, find the first wait instead.
     """
     concerned = np.flatnonzero(np.isin(draft.kind, [*AWAITS, *MATCHES])).tolist()
     if not wanted:
         for op in concerned:
             if draft.kind[op] in AWAITS:
-                message = f"{draft.label(op)}: this torch knows no waits, 2.15 brought them"
+                message = f"{draft.label(op)}: this torch has no waits, which came with 2.15"
                 yield at(
                     draft,
                     op,
@@ -162,7 +161,7 @@ def _waits(draft: Draft, wanted: bool) -> Iterator[Fault]:
             pending[key] = op
     for (_, kind_, _, _), op in pending.items():
         wait = MATCHES[Kind(kind_)].name
-        message = f"nothing waits for {draft.label(op)}, and torch 2.15 wants a {wait} for each"
+        message = f"nothing waits for {draft.label(op)}, and torch 2.15 requires a {wait} for each"
         yield at(draft, op, "runtime", message, "lower with --order torch-2.15")
 
 
@@ -175,7 +174,7 @@ def _pending_reduction(pending: dict[tuple[int, int, int, int], int], device: in
 
 
 def runtime_warnings(draft: Draft) -> Iterator[Fault]:
-    """Find where torch's option ``defer_pp_recv`` would break the order of messages."""
+    """Find the first message that torch's option ``defer_pp_recv`` would put out of order."""
     if draft.has_comms or draft.start is not None or draft.placement.n_replicas > 1:
         return
     deferred = Draft.from_schedule(lower(draft.schedule(), "deferred", reduce_grad=True).schedule)

@@ -1,7 +1,7 @@
-"""Faults of copies and collectives: ops that neither compute nor are messages.
+"""Faults of copies and collectives, which are neither compute ops nor messages.
 
-Of several streams: copies without their other half, ops twice, waits in a circle. Of FSDP: compute
-on freed parameters, gradients reduced too early or twice.
+Streams: copies without their other half, repeated ops, cycles of waits. FSDP: compute on freed
+parameters, gradients reduced too early or twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
     op = np.repeat(np.arange(len(draft)), np.diff(inputs.offsets))
     for lost in op[inputs.op == MISSING].tolist():
         kind = Kind(draft.kind[lost])
-        needed = " or ".join(need.result.value for need in kind.info.needs if need.must)
+        needed = " or ".join(need.result.value for need in kind.info.needs if need.required)
         text = f"{draft.label(lost)} needs the {needed}, which no op makes"
         yield at(
             draft,
@@ -51,38 +51,38 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
 
 
 def _repeated_ops(draft: Draft) -> Iterator[Fault]:
-    beside = np.flatnonzero(draft.kind >= len(COMPUTE))
-    # once, wherever that is
+    """Find ops that run twice."""
+    ops = np.flatnonzero(draft.kind >= len(COMPUTE))
+    # the vocabulary's EF and EB run on one device only, whichever it is
     device = np.where(np.isin(draft.kind, (Kind.EF, Kind.EB)), 0, draft.device)
-    where = np.stack([device, draft.kind, draft.stage, draft.microbatch], axis=1)[beside]
-    _, first, number = np.unique(where, axis=0, return_index=True, return_inverse=True)
-    for op, other in zip(beside.tolist(), beside[first[number.ravel()]].tolist(), strict=True):
+    key = np.stack([device, draft.kind, draft.stage, draft.microbatch], axis=1)[ops]
+    _, first, number = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    for op, other in zip(ops.tolist(), ops[first[number.ravel()]].tolist(), strict=True):
         if op != other:
             text = f"{draft.label(op)} runs a second time, after {draft.where(other)}"
             yield at(draft, op, "duplicate", text, "remove one of the two", other)
 
 
 def _participant_faults(draft: Draft) -> Iterator[Fault]:
-    """Find collectives that not every device takes part in."""
+    """Find collectives that lack a device."""
     for kind in np.unique(draft.kind).tolist():
         if not Kind(kind).info.on_all_devices:
             continue
         ops = np.flatnonzero(draft.kind == kind)
         cells = np.stack([draft.stage, draft.microbatch], axis=1)[ops]
         for cell in np.unique(cells, axis=0):
-            own = ops[(cells == cell).all(axis=1)]
-            absent = np.setdiff1d(np.arange(draft.n_devices), draft.device[own])
+            members = ops[(cells == cell).all(axis=1)]
+            absent = np.setdiff1d(np.arange(draft.n_devices), draft.device[members])
             if len(absent):
-                text = (
-                    f"{draft.label(int(own[0]))} waits for all devices, and device {absent[0]} "
-                    f"has none"
-                )
-                yield at(draft, int(own[0]), "missing", text, f"add it to device {absent[0]}")
+                op, lost = int(members[0]), absent[0]
+                text = f"{draft.label(op)} waits for all devices, and device {lost} has none"
+                yield at(draft, op, "missing", text, f"add it to device {lost}")
 
 
 def sharding_faults(draft: Draft) -> Iterator[Fault]:
-    """Find UNSHARD and RESHARD out of place, and REDUCE_GRAD repeated or before the last backward
-    of its stage.
+    """Find misplaced UNSHARD, RESHARD and REDUCE_GRAD.
+
+    A REDUCE_GRAD must be unique, after the last backward of its stage.
     """
     if (draft.kind == Kind.UNSHARD).any() or (draft.kind == Kind.RESHARD).any():
         yield from _ungathered_faults(draft)
@@ -96,10 +96,10 @@ def sharding_faults(draft: Draft) -> Iterator[Fault]:
     last = dict(zip(places, finishing.tolist(), strict=True))
     reduced: dict[tuple[int, int], int] = {}
     for op in reductions.tolist():
-        where = int(draft.device[op]), int(draft.stage[op])
-        name, final = draft.label(op), last.get(where, -1)
-        if where in reduced:
-            first = reduced[where]
+        place = int(draft.device[op]), int(draft.stage[op])
+        name, final = draft.label(op), last.get(place, -1)
+        if place in reduced:
+            first = reduced[place]
             message = f"{name} comes a second time, after {draft.where(first)}"
             yield at(draft, op, "fsdp", message, "remove one of the two", first)
         elif final > op:
@@ -108,11 +108,11 @@ def sharding_faults(draft: Draft) -> Iterator[Fault]:
                 f"gradients it misses"
             )
             yield at(draft, op, "fsdp", message, f"move {name} after {draft.label(final)}", final)
-        reduced.setdefault(where, op)
+        reduced.setdefault(place, op)
 
 
 def _ungathered_faults(draft: Draft) -> Iterator[Fault]:
-    """Follow each queue with the stages gathered so far, and find ops on stages that are not."""
+    """Find ops of stages whose parameters are not gathered at that place of the queue."""
     gathered: set[int] = set()
     device = -1
     columns = (draft.device, draft.kind, draft.stage, draft.computes)
@@ -123,7 +123,7 @@ def _ungathered_faults(draft: Draft) -> Iterator[Fault]:
             gathered, device = set(), here
         if kind == Kind.UNSHARD:
             if stage in gathered:
-                message = f"{draft.label(op)} gathers parameters that are gathered"
+                message = f"{draft.label(op)} gathers parameters that are already gathered"
                 yield at(draft, op, "fsdp", message, f"free them first, by {stage}RESHARD")
             gathered.add(stage)
         elif kind == Kind.RESHARD:

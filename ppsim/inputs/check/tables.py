@@ -13,15 +13,15 @@ from ppsim.core.ops import Kind
 
 @dataclass(frozen=True)
 class Tables:
-    """Lookup tables of a draft."""
+    """Lookup tables of a draft; ops are given by their position in the draft."""
 
-    # shape (kinds, S, M), the first op of that kind, stage and microbatch, -1 for none
+    # shape (kinds, S, M): the first op of each kind, stage and microbatch, -1 for none
     first: NDArray[np.int64]
     repeats: NDArray[np.int64]  # the ops that repeat an earlier one
 
     @classmethod
     def from_draft(cls, draft: Draft) -> Tables:
-        """Make the tables of a draft; ops beyond its stages and microbatches are left out."""
+        """Return the tables of a draft, without ops beyond its stages and microbatches."""
         shape = (len(Kind), draft.n_stages, draft.n_microbatches)
         fits = (
             (draft.stage >= 0)
@@ -38,11 +38,11 @@ class Tables:
         return cls(first.reshape(shape), ops[first[slot] != ops])
 
     def needs(self, draft: Draft) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return every two ops where the first needs the second, by position in the draft.
+        """Return all pairs of an op and an op that it needs, as two arrays.
 
         F(s, m) needs F(s-1, m); B or I(s, m) needs F(s, m), R(s, m) if there is one, and B or
-        I(s+1, m); W(s, m) needs I(s, m), R(s, m) needs F(s, m). Where results are fed back, F(0, m)
-        needs the last stage's F of m in the round before.
+        I(s+1, m); W(s, m) needs I(s, m), R(s, m) needs F(s, m). If results are fed back, F(0, m)
+        needs the last stage's F of m in the previous round.
         """
         forward, full, split = self.first[Kind.F], self.first[Kind.B], self.first[Kind.I]
         back = np.where(full >= 0, full, split)
@@ -55,10 +55,10 @@ class Tables:
             (back, self.first[Kind.R]),
         ]
         if draft.feeds_back:
-            later = draft.n_microbatches // draft.n_rounds  # than in the round before
-            pairs.append((forward[0, later:], forward[-1, : draft.n_microbatches - later]))
+            per_round = draft.n_microbatches // draft.n_rounds
+            pairs.append((forward[0, per_round:], forward[-1, : draft.n_microbatches - per_round]))
         op = np.concatenate([a.ravel() for a, _ in pairs])
         need = np.concatenate([b.ravel() for _, b in pairs])
-        there = (op >= 0) & (need >= 0)
-        order = np.argsort(op[there], kind="stable")
-        return op[there][order], need[there][order]
+        exist = (op >= 0) & (need >= 0)
+        order = np.argsort(op[exist], kind="stable")
+        return op[exist][order], need[exist][order]

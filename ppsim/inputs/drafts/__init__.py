@@ -1,3 +1,3 @@
-"""Files read as drafts: schedules as a file states them, faults and all."""
+"""Files read as drafts: a draft is the schedule of a file with all its faults."""
 
 __all__ = ["read", "readers"]

@@ -1,22 +1,22 @@
-"""Read schedules: torch's CSV, JSON, traces and Mermaid text, found by suffix or by how the text
-begins.
+"""Read schedules: torch's CSV, JSON, traces and Mermaid text.
+
+The suffix of the file decides the format; without a known suffix, the text does.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
+from ppsim.base.scan import load_files
 from ppsim.base.source import name_of, read_text
 from ppsim.base.text import STANDARD_INPUT, shorten
 from ppsim.core.draft import Draft
 from ppsim.core.timeline import Timeline
-from ppsim.errors import InputError, InvalidSchedule
+from ppsim.errors import InputError, InvalidSchedule, UnknownFormat
 from ppsim.inputs.check.checks import check
 from ppsim.inputs.drafts import readers
 
@@ -27,24 +27,21 @@ class Reader(Protocol):
     SUFFIXES: tuple[str, ...]
 
     def matches(self, text: str) -> bool:
-        """Return whether a text without a known suffix looks like this format."""
+        """Return whether the text of a file without a known suffix is in this format."""
 
     def parse(self, text: str, source: str) -> Draft:
-        """Read the draft in a text; raises InputError where the text is not of this format."""
+        """Return the draft in a text; raises InputError if the text is not in this format."""
 
 
 @cache
 def readable() -> dict[str, Reader]:
-    """Load every reader, by suffix."""
-    modules = [
-        importlib.import_module(f"{readers.__name__}.{m.name}")
-        for m in pkgutil.iter_modules(readers.__path__)
-    ]
-    return {suffix: cast(Reader, module) for module in modules for suffix in module.SUFFIXES}
+    """Return all readers by suffix."""
+    modules = load_files(readers, "SUFFIXES", "matches", "parse")
+    return {suffix: module for module in modules for suffix in module.SUFFIXES}
 
 
 def read(path: str) -> Draft:
-    """Read the schedule of a file, with its faults; ``-`` is standard input.
+    """Return the schedule of a file as a draft, which may have faults; ``-`` is standard input.
 
     Raises:
         InputError: the file cannot be read, or has an unknown format.
@@ -63,10 +60,10 @@ def read(path: str) -> Draft:
 
 
 def parse(text: str, source: str) -> Draft:
-    """Parse a schedule in the format of the source's suffix, or else by the look of the text.
+    """Return the schedule in a text; the source's suffix decides the format, or else the text.
 
     Raises:
-        InputError: the text has an unknown format, or another than its name says.
+        InputError: the format is unknown, or not that of the suffix.
     """
     known = readable()
     name = source.lower().removesuffix(".gz")
@@ -76,15 +73,17 @@ def parse(text: str, source: str) -> Draft:
     for suffix in sorted(known, key=len, reverse=True):
         if known[suffix].matches(text):
             return known[suffix].parse(text, source)
-    what = "holds no schedule in a known format" if text.strip() else "is empty"
-    raise InputError(f"'{source}' {what}", f"one of {' '.join(sorted(known))}")
+    hint = f"one of {' '.join(sorted(known))}"
+    if not text.strip():
+        raise InputError(f"'{source}' is empty", hint)
+    raise UnknownFormat(f"'{source}' contains no schedule in a known format", hint)
 
 
 def require_sound(draft: Draft) -> Draft:
-    """Return the draft if it can be timed, with sends and receives that overlap.
+    """Return the draft if it has no fault that keeps it from running with overlapped messages.
 
     Raises:
-        InvalidSchedule: the first fault, and how many there are.
+        InvalidSchedule: names the first fault, and the number of the others.
     """
     faults = check(draft, modes=("overlap",)).faults
     if faults:
@@ -111,7 +110,7 @@ def unused_sentences(draft: Draft) -> Iterator[str]:
 
 
 def read_timeline(path: str) -> Timeline | None:
-    """Read a file's compute ops with their times, or None where it has none.
+    """Return a file's compute ops with their times, or None if the file has no times.
 
     Raises:
         InputError: the file cannot be read.

@@ -1,3 +1,3 @@
-"""Measured costs: the profile file, the lines fitted to it, its text."""
+"""Measured costs: the profile file, lines fitted to its times, and its summary as text."""
 
 __all__ = ["chunk_times", "costs", "lengths", "line_fit", "profile", "scale", "text"]

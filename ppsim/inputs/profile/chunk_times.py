@@ -1,8 +1,8 @@
-"""Measured times of chunks of a prompt, and the law fitted to them: t(L, x) = c + gL + bx + a(2Lx +
-x^2).
+"""Fit the time of a prompt's chunk to measurements: t(L, x) = c + gL + bx + a(2Lx + x^2).
 
-A table (csv, parquet) has a row for each chunk: its tokens, its time in ms, and the tokens of its
-prefix. Without a prefix the rows are one prompt's chunks in order.
+x are the tokens of the chunk, L those of its prefix. A table (csv, parquet) has a row for each
+chunk: its tokens, its time in ms, and the tokens of its prefix. Without a column for the prefix,
+the rows are the chunks of one prompt in order.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ HINT = "csv or parquet with columns tokens, time (ms) and perhaps prefix"
 MOST_ROWS = 100_000
 LARGEST = 1e12
 TERMS = 4  # c, g, b, a
-SIMPLER = 1e-9  # relative gain that one more term must bring
+SIMPLER = 1e-9  # relative gain below which one more term is left out
 SAME = 1e-12
-RANK = 1e-7  # of columns whose largest number is 1, below which a column depends on others
+RANK = 1e-7  # tolerance of the rank of columns whose largest number is 1
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,23 @@ class FittedLaw:
     """A law fitted to measured chunks."""
 
     numbers: tuple[float, float, float, float]  # c, g, b, a
-    chunks: int  # that were measured
-    median_error: float  # of a chunk's time, relative
+    chunks: int  # number of measured chunks
+    median_error: float  # relative error of a chunk's time
     worst_error: float
 
 
 def is_law_file(text: str) -> bool:
-    """Return whether a law's text names a file, and lists no numbers."""
+    """Return whether the text of a law is the name of a file, not a list of numbers."""
     return text.lower().endswith((".csv", ".parquet"))
 
 
 def read_law(text: str) -> tuple[Law, FittedLaw | None]:
-    """Return the law that a text lists, or that fits the table that it names, with the fit.
+    """Return the law with the numbers in a text, or the law fitted to the table it names.
+
+    The second value describes the fit, None for numbers.
 
     Raises:
-        InputError: neither numbers nor a table from which the law follows.
+        InputError: the text is neither numbers nor a table that determines the law.
     """
     if not is_law_file(text):
         return parse_law(text), None
@@ -62,11 +64,12 @@ def read_law(text: str) -> tuple[Law, FittedLaw | None]:
 
 
 def fit_law(path: str) -> FittedLaw:
-    """Return the law with the least squared relative error over a table's chunks, no term negative.
+    """Return the law without negative terms that has the least squared relative error over a
+    table's chunks.
 
     Raises:
-        InputError: the table cannot be read, says no times, or has too few sizes of chunks to tell
-            the terms apart.
+        InputError: the table cannot be read, has no times, or has too few sizes of chunks to
+            separate the terms.
     """
     tokens, prefix, time = _read_chunks(path)
     terms = (
@@ -76,9 +79,9 @@ def fit_law(path: str) -> FittedLaw:
     known = terms.max(axis=0) > 0
     scale = np.where(known, terms.max(axis=0), 1.0)
     if np.linalg.matrix_rank((terms / scale)[:, known], tol=RANK) < known.sum():
-        what = f"'{name_of(path)}' leaves the law open: its chunks are of too few sizes or prefixes"
         raise InputError(
-            what, "chunks of three sizes or more, each behind prefixes of several lengths"
+            f"'{name_of(path)}' has too few sizes of chunks or prefixes to fit the law",
+            "chunks of three sizes or more, each after prefixes of several lengths",
         )
     numbers = _least_squares(terms / scale) / scale
     error = np.abs(terms @ numbers - 1)
@@ -87,8 +90,9 @@ def fit_law(path: str) -> FittedLaw:
 
 
 def _least_squares(terms: Floats) -> Floats:
-    """Return the numbers, none negative, that bring all rows nearest to 1; of equal ones those with
-    fewest terms.
+    """Return the numbers from 0 with which the rows of ``terms`` are closest to 1.
+
+    Of equally good numbers, those with the fewest terms are returned.
     """
     best, least = np.zeros(TERMS), float(len(terms))
     for count in range(1, TERMS + 1):
@@ -104,8 +108,10 @@ def _least_squares(terms: Floats) -> Floats:
 
 
 def _read_chunks(path: str) -> tuple[Floats, Floats, Floats]:
-    """Read the tokens, the prefix and the time of each chunk (InputError: a column is missing, or
-    no number).
+    """Return the tokens, the prefix and the time in ms of each chunk.
+
+    Raises:
+        InputError: a column is missing, or a cell is not a number.
     """
     source = f"'{name_of(path)}'"
     spelled = {
@@ -119,7 +125,7 @@ def _read_chunks(path: str) -> tuple[Floats, Floats, Floats]:
         raise InputError(f"{source} has no rows", HINT)
     if len(rows) > MOST_ROWS:
         raise InputError(
-            f"{source} has {len(rows):,} rows, more than the {MOST_ROWS:,} that are fitted", "fewer"
+            f"{source} has {len(rows):,} rows, more than the maximum of {MOST_ROWS:,}", "fewer"
         )
     plain = {str(name).strip().lower(): name for name in rows[0]}
     found = {
@@ -140,8 +146,8 @@ def _read_chunks(path: str) -> tuple[Floats, Floats, Floats]:
             except ValueError:
                 values[at] = np.nan
             if not least <= values[at] <= LARGEST:
-                what = f"{source}, row {at + 1}: {shorten(found[name], 40)} is {quote(cell)}"
-                raise InputError(what, f"a number from {least:g} to {LARGEST:g}")
+                message = f"{source}, row {at + 1}: {shorten(found[name], 40)} is {quote(cell)}"
+                raise InputError(message, f"a number from {least:g} to {LARGEST:g}")
         return values
 
     tokens, time = numbers("tokens", 1.0), numbers("time", 1e-9)

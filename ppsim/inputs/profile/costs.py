@@ -17,8 +17,8 @@ from ppsim.inputs.profile.profile import KINDS, LINKS, OpTime, Profile
 INSTANT_MS = 1e-9
 PLACED = ("tm", "E", "L")  # letters of a layout: layers, the embedding, the head
 Times = NDArray[np.float64]
-# In ms, NaN where the profile has none: of shape (kinds that compute, stages); (stages,) of F and B
-# issued together.
+# In ms, NaN if not in the profile: times of compute ops, shape (kinds, stages), and of F and B
+# issued together, shape (stages,).
 StageTimes = tuple[Times, Times]
 
 
@@ -31,16 +31,16 @@ def costs_from(
 ) -> Costs:
     """Return the costs of a schedule on the profile's machine, in ms.
 
-    The profile's layers are a device's 1/P share of the model, so a stage holds layers x P / S of
-    them. The first stage adds the embedding, the last one the head and the loss. As in torch's
-    pipelining runtime, the first stage's I does nothing and its W is the whole backward, unless
-    ``first_stage_splits``; the stages of a trace cost what the trace shows. A full backward that
-    was not measured costs its two halves. A message costs what the profile's activations cost on
-    its first link, with the receive already posted.
+    The profile's layers are a device's 1/P share of the model, so a stage has layers x P / S
+    layers. The first stage also has the embedding, the last one the head and the loss. As in
+    torch's pipelining runtime, the first stage's I does nothing and its W is the whole backward,
+    unless ``first_stage_splits``; with a trace, each stage has its time in the trace. A full
+    backward that was not measured takes as long as I and W together. Every message takes as long as
+    the profile's activations on its first link, with the receive already posted.
 
-    A layout's ``content``, the letters of each stage, says where layers, embedding and head are
-    instead. An MTP layer counts as a layer, and a stage without layers costs what the profile
-    measured for any action.
+    ``content``, the letters of each stage in a layout, places layers, embedding and head
+    differently. An MTP layer counts as a layer; a stage without layers takes the fixed time of an
+    action.
 
     Raises:
         InputError: the profile lacks a kind of op that the schedule has, on all stages or on one.
@@ -56,9 +56,9 @@ def costs_from(
     full, half, weight = time[Kind.B], time[Kind.I], time[Kind.W]
     time[Kind.B] = np.where(np.isnan(full), half + weight, full)
     _refuse_missing(time, schedule)
-    knows_full = not np.isnan(time[Kind.B]).any()
+    has_full = not np.isnan(time[Kind.B]).any()
     time = np.nan_to_num(time)
-    if not first_stage_splits and not by_stage and knows_full:
+    if not first_stage_splits and not by_stage and has_full:
         time[Kind.I, 0], time[Kind.W, 0] = 0.0, time[Kind.B, 0]
     measured = (
         None
@@ -70,13 +70,12 @@ def costs_from(
 
 def message_ms(profile: Profile, size: int | None = None) -> float:
     """Return the latency in ms of a message of ``size`` bytes, by default the profile's
-    activations; 0 if there are none.
+    activations; 0 without measured messages.
 
-    Between measured sizes it is interpolated in the logarithm of both. Beyond them the shape of the
-    fitted line continues, of the nearest range where there are two, from the height of the
-    outermost measured size. Where only one size was measured, a smaller message takes as long and a
-    larger one longer in proportion: one size does not tell latency from bandwidth, and no message
-    is cheaper than this.
+    Between measured sizes, the logarithm of the time is interpolated over the logarithm of the
+    size. Beyond them, the fitted line (of the nearest range) is scaled to the outermost measured
+    size. If only one size was measured, latency and bandwidth cannot be separated: a smaller
+    message takes as long, and a larger one takes longer in proportion to its size.
     """
     found = [m for m in profile.message if m.pattern == "early" and m.link in LINKS]
     found = found or [m for m in profile.message if m.pattern == "ping-pong" and m.link in LINKS]
@@ -103,8 +102,9 @@ def message_ms(profile: Profile, size: int | None = None) -> float:
 
 
 def layer_line(ops: Iterable[OpTime], kind: str) -> line_fit.Line | None:
-    """Fit the time of ``kind`` over the number of layers: fixed cost per action, cost per layer;
-    None unmeasured.
+    """Return the line of the time of ``kind`` over the number of layers, in ms; None if unmeasured.
+
+    Its parameters are the fixed time of an action and the time per layer.
     """
     rows = sorted({op.layers: op.median_ms for op in _coldest(ops, "layers", kind)}.items())
     return (
@@ -115,14 +115,15 @@ def layer_line(ops: Iterable[OpTime], kind: str) -> line_fit.Line | None:
 
 
 def _traced_times(profile: Profile, schedule: Schedule) -> StageTimes:
-    """Look up each stage as the trace shows it; where the schedule has another number of stages,
-    share them out.
+    """Return the times of each stage in a trace.
+
+    For another number of stages, the sum is divided equally among the stages of the schedule.
     """
     stages = sorted({op.stage for op in profile.op if op.part == "stage"})
     if stages[-1] != len(stages) - 1:
         missing = next(i for i, stage in enumerate(stages) if i != stage)
         raise InputError(
-            f"the profile shows nothing of stage {missing}", "make it from the trace of every rank"
+            f"the profile has no stage {missing}", "make it from the traces of all ranks"
         )
     table = np.full((len(KINDS), len(stages)), np.nan)
     for row, kind in enumerate(KINDS):
@@ -141,13 +142,11 @@ def _traced_times(profile: Profile, schedule: Schedule) -> StageTimes:
 def _layered_times(
     profile: Profile, schedule: Schedule, content: Sequence[str] | None = None
 ) -> StageTimes:
-    """Return each stage's times from its number of layers and the extras of the first and the last
-    stage.
-    """
+    """Return the times of each stage, from its layers, its embedding and its head."""
     n = schedule.n_stages
     table = np.full((len(KINDS), n), np.nan)
     counts = [
-        np.array([sum(map(held.count, letters)) for held in content or ()]) for letters in PLACED
+        np.array([sum(map(stage.count, letters)) for stage in content or ()]) for letters in PLACED
     ]
     for row, kind in enumerate(KINDS):
         line = layer_line(profile.op, kind)
@@ -155,7 +154,7 @@ def _layered_times(
             continue
         layers = profile.model.layers
         measured = {op.layers: op.median_ms for op in _coldest(profile.op, "layers", kind)}
-        # The line gives the shape; the measured point at the profile's own layers gives the height.
+        # The line is scaled to the time measured with the number of layers of a device.
         height = measured.get(layers, line.time_at(layers)) / line.time_at(layers)
         ends = [
             sum(_end_ms(profile, part, letter) for letter in kind) for part in ("embedding", "head")
@@ -171,7 +170,7 @@ def _layered_times(
 
 
 def _reorder_rows(table: Times) -> StageTimes:
-    """Put rows in the order of :data:`KINDS` in that of the kinds that compute."""
+    """Return rows in the order of :data:`KINDS` as rows in the order of :data:`COMPUTE`, and FB."""
     time = np.full((len(COMPUTE), table.shape[1]), np.nan)
     for kind in COMPUTE:
         if kind.name in KINDS:
@@ -181,7 +180,7 @@ def _reorder_rows(table: Times) -> StageTimes:
 
 def _refuse_missing(time: Times, schedule: Schedule) -> None:
     """Raise InputError if an op's kind has no time on its stage."""
-    # times of copies and of shares of the vocabulary are options, given with a profile
+    # times of copies and of the split vocabulary are given by options, not by the profile
     schedule = schedule.compute_only
     kind, stage = np.divmod(
         np.unique(schedule.kind * np.int64(schedule.n_stages) + schedule.stage), schedule.n_stages
@@ -197,7 +196,7 @@ def _refuse_missing(time: Times, schedule: Schedule) -> None:
 
 
 def _refuse_uneven(table: Times, schedule: Schedule) -> None:
-    """Refuse to share out stages where some lack a kind of op that the schedule has."""
+    """Raise InputError if only some stages of a trace have a kind of op that the schedule has."""
     needed = [kind.name for kind in COMPUTE if (schedule.kind == kind).any()]
     for kind in needed:
         row = np.isnan(table[KINDS.index(kind)]) if kind in KINDS else np.ones(1, bool)
@@ -208,8 +207,8 @@ def _refuse_uneven(table: Times, schedule: Schedule) -> None:
 def _refuse(kind: str, stage: int, schedule: Schedule) -> None:
     raise InputError(
         f"the profile has no time of {kind} on stage {stage}, which {schedule.name} needs",
-        "trace a run in which every stage has that kind of op; I and W cannot be told "
-        "from a full B",
+        "trace a run in which every stage has that kind of op; a full B does not give the times of "
+        "I and W",
     )
 
 
@@ -218,9 +217,9 @@ def _end_ms(profile: Profile, part: str, kind: str) -> float:
 
 
 def _coldest(ops: Iterable[OpTime], part: str, kind: str) -> list[OpTime]:
-    """Select ops of one part and kind; those with cold caches where both were measured.
+    """Return the ops of one part and kind, those with cold caches if both were measured.
 
-    In a pipeline, ops of other microbatches run in between, so cold is closer.
+    In a pipeline, ops of other microbatches run in between, so cold caches are more realistic.
     """
     found = [op for op in ops if op.part == part and op.kind == kind and op.launch == "eager"]
     return [op for op in found if op.cache != "warm"] or found

@@ -1,10 +1,10 @@
-"""Lengths of sequences: a file of a data loader's output, or a distribution of tokens.
+"""Lengths of sequences: a file from a data loader, or a distribution of tokens.
 
-A file (csv, jsonl, parquet) has a row for each sequence: its tokens or its factor, and where it
-says so its replica, its microbatch and the stage that the length is for. A distribution is
+A file (csv, jsonl, parquet) has a row for each sequence: its tokens or its factor, and optionally
+its replica, its microbatch and the stage with this length. A distribution is
 ``lognormal:2048:1.2:7`` (mean, sigma of the logarithm, seed), ``uniform:128:4096:7``,
-``zipf:1.5:8192:7`` (exponent, longest) or ``choice:512,1024,8192:7`` (one of these). The time of a
-sequence of L tokens follows from a law: t(L) = C + B L + A L^2.
+``zipf:1.5:8192:7`` (exponent, longest) or ``choice:512,1024,8192:7`` (one of these values). The
+time of a sequence of L tokens is given by a law: t(L) = C + B L + A L^2.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ppsim.errors import InputError
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# By our name, loaders' names, the surest first.
+# Our names of columns, each with the names that data loaders use, the least ambiguous first.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "replica": ("replica", "dp_rank", "dp", "data_parallel_rank"),
     "microbatch": ("microbatch", "micro_batch", "mb", "mb_id", "microbatch_id", "micro_batch_id"),
@@ -64,17 +64,17 @@ DISTRIBUTIONS = "lognormal:2048:1.2:7, uniform:128:4096:7, zipf:1.5:8192:7, choi
 MOST = 1 << 22  # sequences of a step
 MOST_REPLICAS = 4096
 LONGEST = 1e12  # tokens of a sequence, and factors
-ROW = 400  # bytes of memory that a row of a file takes, besides its characters
+ROW = 400  # bytes of memory per row of a file, besides its characters
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,3})?"
 
 
 @dataclass(frozen=True)
 class Shares:
-    """The replicas and microbatches among which lengths are divided."""
+    """The replicas and microbatches to which lengths are assigned."""
 
-    replicas: int | None  # R, or None for as many as a file has
+    replicas: int | None  # R, or None for the number in the file
     microbatches: int  # M
-    sequences: int  # sequences of a microbatch, where the lengths come without one
+    sequences: int  # sequences of a microbatch, if the lengths have no microbatches
     stages: int  # of the pipeline
 
 
@@ -84,16 +84,16 @@ def is_distribution(text: str) -> bool:
 
 
 def read_sequences(text: str, shares: Shares, law: Law | None, *, padded: bool) -> Sequences:
-    """Read or draw the sequences of a step.
+    """Return the sequences of a step, read from a file or drawn from a distribution.
 
     Args:
         text: a file, or a distribution.
-        shares: the replicas and microbatches that they are for.
-        law: the time of a sequence by its tokens; None for as long as it has tokens.
+        shares: the replicas and microbatches of the sequences.
+        law: the time of a sequence by its tokens; None for a time proportional to them.
         padded: whether sequences are padded to the longest of their microbatch.
 
     Raises:
-        InputError: the file or the distribution is not one, or is of another shape.
+        InputError: the text is neither, or the file has other replicas or microbatches.
         MissingDependency: Parquet without pyarrow.
     """
     if is_distribution(text):
@@ -105,7 +105,7 @@ def read_sequences(text: str, shares: Shares, law: Law | None, *, padded: bool) 
 
 
 def count_microbatches(path: str) -> Ints:
-    """Count the microbatches of each replica that a file has, shape (R,).
+    """Return the number of microbatches of each replica in a file, shape (R,).
 
     Raises:
         InputError: the file cannot be read, or has no column of microbatches.
@@ -126,18 +126,18 @@ def count_microbatches(path: str) -> Ints:
 def read_context_parallel(
     path: str, replicas: int, microbatches: int
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the time factor, the collective time and the ranks of each microbatch whose context is
-    split over ranks.
+    """Return the time factor, the collective time and the ranks of microbatches with context
+    parallelism.
 
     Args:
-        path: a file with a row for each such microbatch; one without a replica is of all of them.
+        path: a file with a row for each such microbatch; a row without a replica applies to all.
         replicas: R.
         microbatches: M.
 
     Returns:
-        Three arrays of shape (R, M): how many times as long the microbatch takes, 1/cp where no
-        factor is given and 1 without a row; the time of a forward's collective, which runs in
-        parallel with its compute; and the ranks, 1 without a row.
+        Three arrays of shape (R, M): the factor on the microbatch's time (1/cp if the row has no
+        factor, 1 without a row); the time of a forward's collective, which runs in parallel with
+        its compute; and the number of ranks (1 without a row).
 
     Raises:
         InputError: the file cannot be read, or names another replica or microbatch.
@@ -155,10 +155,10 @@ def read_context_parallel(
     if not cp.all():
         at = int(np.argmin(cp))
         raise InputError(f"{source}, row {at + 1}: cp is 0", "1 for a microbatch on one rank")
-    took = (
+    factors = (
         _Column(source, rows, found["factor"]).numbers(LONGEST) if "factor" in found else 1.0 / cp
     )
-    beside = (
+    collectives = (
         _Column(source, rows, found["collective"]).numbers(LONGEST)
         if "collective" in found
         else 0.0 * cp
@@ -170,25 +170,27 @@ def read_context_parallel(
         np.full((replicas, microbatches), default) for default in (1.0, 0.0, 1.0)
     )
     for at in np.argsort(replica, kind="stable").tolist():  # rows of all replicas come first
-        own = slice(None) if replica[at] < 0 else slice(int(replica[at]), int(replica[at]) + 1)
-        factor[own, microbatch[at]], collective[own, microbatch[at]] = took[at], beside[at]
-        ranks[own, microbatch[at]] = cp[at]
+        which = slice(None) if replica[at] < 0 else slice(int(replica[at]), int(replica[at]) + 1)
+        factor[which, microbatch[at]] = factors[at]
+        collective[which, microbatch[at]] = collectives[at]
+        ranks[which, microbatch[at]] = cp[at]
     return factor, collective, ranks
 
 
 def _add_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences:
-    """Add the time of each sequence: of tokens over that of a mean microbatch, of factors as they
-    are.
+    """Return the sequences with their times.
+
+    With tokens, a time is relative to the mean of a microbatch; with factors, it is the factor.
     """
     time = found.length
     if found.in_tokens:
-        taken = (law or Law()).times_of_sequences(found.length)
+        absolute = (law or Law()).times_of_sequences(found.length)
         slot = np.cumsum(np.append(0, found.counts))[found.replica] + found.microbatch
         slots = int(found.counts.sum())
-        mean = join_times(taken, slot, slots, padded=padded).sum(axis=0) / slots
+        mean = join_times(absolute, slot, slots, padded=padded).sum(axis=0) / slots
         if not mean.max() > 0:
             raise InputError("no sequence takes any time", "tokens above 0, and a --law above 0")
-        time = taken / np.where(mean > 0, mean, 1.0)
+        time = absolute / np.where(mean > 0, mean, 1.0)
     return Sequences(
         found.replica,
         found.microbatch,
@@ -202,7 +204,7 @@ def _add_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences:
 
 
 def _drawn(text: str, shares: Shares) -> Sequences:
-    """Draw the sequences of every replica."""
+    """Return drawn sequences for all replicas."""
     R, M, each = shares.replicas or 1, shares.microbatches, shares.sequences
     _refuse_many(R * M * each)
     tokens = np.concatenate([draw_tokens(text, M * each, replica) for replica in range(R)])
@@ -210,10 +212,10 @@ def _drawn(text: str, shares: Shares) -> Sequences:
 
 
 def draw_tokens(text: str, n: int, replica: int, steps: int | None = None) -> Floats:
-    """Return random tokens of ``n`` sequences of a replica, shape (n,), or of many steps, shape
-    (steps, n).
+    """Return the drawn tokens of ``n`` sequences of a replica, shape (n,), or with ``steps``,
+    shape (steps, n).
 
-    Every replica draws different numbers, and so does each of many steps.
+    All replicas and steps draw different numbers.
     """
     name, _, rest = text.partition(":")
     draw, seed = DRAWS[name](rest, text)
@@ -272,7 +274,7 @@ DRAWS: Mapping[str, Callable[[str, str], tuple[Draw, int]]] = {
 
 
 def _two_numbers(rest: str, text: str, most: float, most_second: float) -> tuple[float, float, int]:
-    """Read ``A:B`` or ``A:B:SEED``, both above 0."""
+    """Return the numbers of ``A:B`` or ``A:B:SEED``, with A above 0 and B from 0."""
     match = re.fullmatch(rf"({_NUMBER}):({_NUMBER})(?::([0-9]{{1,9}}))?", rest)
     if match is None or not (0 < float(match[1]) <= most and 0 <= float(match[2]) <= most_second):
         raise _not_a_distribution(text)
@@ -280,22 +282,24 @@ def _two_numbers(rest: str, text: str, most: float, most_second: float) -> tuple
 
 
 def _not_a_distribution(text: str) -> InputError:
-    what = (
+    message = (
         f"not a distribution of tokens: '{shorten(text, 40)}'; expected e.g. lognormal:2048:1.2:7"
     )
-    return InputError(what, DISTRIBUTIONS)
+    return InputError(message, DISTRIBUTIONS)
 
 
 def _refuse_many(count: int) -> None:
     if count > MOST:
-        what = f"{count:,} sequences, at most {MOST:,} are taken"
-        raise InputError(what, "fewer --replicas, --mbs or --samples")
+        raise InputError(
+            f"{count:,} sequences, more than the maximum of {MOST:,}",
+            "fewer --replicas, --mbs or --samples",
+        )
 
 
 def _fill_in_order(
     length: Floats, replica: Ints, replicas: int, microbatches: int, *, in_tokens: bool
 ) -> Sequences:
-    """Put sequences into the microbatches of their replicas, in order, as many into each."""
+    """Return the sequences of each replica, divided in order and equally among its microbatches."""
     order, number = np.argsort(replica, kind="stable"), np.bincount(replica, minlength=replicas)
     place = np.zeros(len(length), np.int64)
     rank = np.arange(len(length)) - np.repeat(np.cumsum(number) - number, number)
@@ -306,7 +310,7 @@ def _fill_in_order(
 
 
 def _read_file(path: str, shares: Shares) -> Sequences:
-    """Read a loader's file."""
+    """Return the sequences in a data loader's file."""
     source, rows = f"'{name_of(path)}'", _rows_of(path)
     if not rows:
         raise InputError(f"{source} has no rows", HINT)
@@ -331,33 +335,33 @@ def _read_file(path: str, shares: Shares) -> Sequences:
 
 
 def _deal_as_sampler(source: str, length: Floats, shares: Shares, *, in_tokens: bool) -> Sequences:
-    """Share out a list of lengths as a distributed sampler does: the n-th goes to replica n mod
-    R.
-    """
+    """Return lengths divided as by a distributed sampler: the n-th belongs to replica n mod R."""
     R, M = shares.replicas or 1, shares.microbatches
     if len(length) % (R * M):
         least = max(1, len(length) // (R * M)) * R * M
-        what = f"{source} has {len(length)} lengths for {R} replicas of {M} microbatches"
-        raise InputError(what, f"{least} of them, or columns replica and microbatch")
+        message = f"{source} has {len(length)} lengths for {R} replicas of {M} microbatches"
+        raise InputError(message, f"{least} lengths, or columns replica and microbatch")
     replica = np.arange(len(length), dtype=np.int64) % R
     return _fill_in_order(length[:, None], replica, R, M, in_tokens=in_tokens)
 
 
 def _counts(source: str, replica: Ints, microbatch: Ints, shares: Shares) -> Ints:
-    """Count the microbatches of each replica (InputError: other replicas or microbatches than asked
-    for).
+    """Return the number of microbatches of each replica.
+
+    Raises:
+        InputError: the file has other replicas or microbatches than ``shares``.
     """
     R, M = int(replica.max()) + 1, int(microbatch.max()) + 1
     if shares.replicas not in (None, R):
-        what = f"{source} has {R} replicas, and --replicas says {shares.replicas}"
-        raise InputError(what, f"--replicas {R}")
+        message = f"{source} has {R} replicas, and --replicas is {shares.replicas}"
+        raise InputError(message, f"--replicas {R}")
     counts = np.zeros(R, np.int64)
     np.maximum.at(counts, replica, microbatch + 1)
     if not counts.all():
         raise InputError(f"{source} has no sequence of replica {int(np.argmin(counts))}", HINT)
     if shares.microbatches != M:
-        what = f"{source} has {M} microbatches, and the schedule has {shares.microbatches}"
-        raise InputError(what, f"--mb {M}")
+        message = f"{source} has {M} microbatches, and the schedule has {shares.microbatches}"
+        raise InputError(message, f"--mb {M}")
     return counts
 
 
@@ -372,8 +376,9 @@ def _by_stage(
     shares: Shares,
     in_tokens: bool,
 ) -> Sequences:
-    """Join the rows of a sequence's stages; a row without a stage applies to all stages without a
-    row.
+    """Return the sequences, each from the rows of its stages.
+
+    A row without a stage applies to all stages that have no row.
     """
     if not (stage >= 0).any():
         names = np.arange(len(length), dtype=np.int64) if named is None else named
@@ -384,29 +389,32 @@ def _by_stage(
         )
     place = named if named is not None else _place_of_stage(replica, microbatch, stage)
     key = np.stack([replica, microbatch, place])
-    first, where = np.unique(key, axis=1, return_index=True, return_inverse=True)[1:]
-    where = where.ravel()
+    first, number = np.unique(key, axis=1, return_index=True, return_inverse=True)[1:]
+    number = number.ravel()
     S = shares.stages
     table = np.full((len(first), S + 1), np.nan)
     column = np.where(stage >= 0, stage, S)
-    if len(np.unique(where * (S + 1) + column)) < len(where):
+    if len(np.unique(number * (S + 1) + column)) < len(number):
         raise InputError(f"{source} has two rows of one sequence and stage", "one for each stage")
-    table[where, column] = length
+    table[number, column] = length
     spread = np.where(np.isnan(table[:, :S]), table[:, S:], table[:, :S])
     if np.isnan(spread).any():
         row, lacks = (int(part[0]) for part in np.nonzero(np.isnan(spread)))
         at = int(first[row])
-        what = (
+        message = (
             f"{source}: replica {replica[at]}, microbatch {microbatch[at]} has no row of stage "
             f"{lacks}"
         )
-        raise InputError(what, "a row for each stage, or one without a stage for the others")
+        raise InputError(message, "a row for each stage, or one without a stage for the others")
     names = named[first] if named is not None else np.arange(len(first), dtype=np.int64)
     return Sequences(replica[first], microbatch[first], spread, spread, names, counts, in_tokens)
 
 
 def _place_of_stage(replica: Ints, microbatch: Ints, stage: Ints) -> Ints:
-    """Number the rows of each microbatch and stage: the k-th of every stage are one sequence."""
+    """Return the number of each row within its microbatch and stage.
+
+    The k-th rows of all stages are one sequence.
+    """
     seen, place = dict[tuple[int, int, int], int](), np.zeros(len(stage), np.int64)
     for row, key in enumerate(
         zip(replica.tolist(), microbatch.tolist(), stage.tolist(), strict=True)
@@ -417,7 +425,7 @@ def _place_of_stage(replica: Ints, microbatch: Ints, stage: Ints) -> Ints:
 
 
 def _columns_of(names: Sequence[str], wanted: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    """Return the file's column for each wanted one that it has."""
+    """Return the file's names of the wanted columns, by our names, without missing ones."""
     simple = {str(name).strip().lower().replace(" ", "_").replace("-", "_"): name for name in names}
     found = {}
     for ours, words in wanted.items():
@@ -427,8 +435,10 @@ def _columns_of(names: Sequence[str], wanted: Mapping[str, tuple[str, ...]]) -> 
 
 
 def _find_columns(source: str, names: Sequence[str]) -> dict[str, str]:
-    """Find the file's column of each of ours (InputError: it has no lengths, or two columns of
-    them).
+    """Return the names of our columns in the file, by our names.
+
+    Raises:
+        InputError: the file has no column of lengths, or two.
     """
     found = _columns_of(names, COLUMNS)
     if "tokens" in found and "factor" in found:
@@ -440,14 +450,14 @@ def _find_columns(source: str, names: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Column:
-    """One column of a file's rows; an empty name for one that the file lacks."""
+    """One column of a file's rows; its name is empty if the file lacks it."""
 
     source: str
     rows: Sequence[Mapping[str, Any]]
     name: str
 
     def numbers(self, most: float) -> Floats:
-        """Return numbers from 0 (InputError: a cell is none)."""
+        """Return numbers from 0 (InputError: a cell is not one)."""
         found = np.empty(len(self.rows))
         for at, row in enumerate(self.rows):
             found[at] = _number(row.get(self.name))
@@ -455,8 +465,10 @@ class _Column:
         return found
 
     def integers(self, most: int, missing: int | None = None) -> Ints:
-        """Return whole numbers from 0, or ``missing`` for an empty cell (InputError: a cell is
-        none).
+        """Return whole numbers from 0, or ``missing`` for an empty cell.
+
+        Raises:
+            InputError: a cell is not such a number.
         """
         if not self.name:
             return np.full(len(self.rows), 0 if missing is None else missing, np.int64)
@@ -471,9 +483,7 @@ class _Column:
         return found.astype(np.int64)
 
     def names(self) -> Ints:
-        """Return whole numbers that name sequences; texts are numbered in the order in which they
-        come.
-        """
+        """Return the ids of sequences as whole numbers; other texts are numbered in order."""
         cells = [row.get(self.name) for row in self.rows]
         numbers = np.array([_number(cell) for cell in cells])
         if ((numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < 1 << 53)).all():
@@ -505,26 +515,26 @@ def _number(cell: object) -> float:
 
 
 def _rows_of(path: str) -> list[dict[str, Any]]:
-    """Read the rows of a file (InputError: it has another suffix, or cannot be read)."""
+    """Return the rows of a file (InputError: it has another suffix, or cannot be read)."""
     suffix = next((each for each in SUFFIXES if path.lower().endswith(each)), "")
     if not suffix:
-        what = (
+        message = (
             f"not lengths: '{shorten(path, 80)}'; expected e.g. lengths.csv or lognormal:2048:1.2:7"
         )
-        raise InputError(what, HINT)
+        raise InputError(message, HINT)
     if suffix in (".jsonl", ".ndjson"):
         return list(_json_rows(path))
     return read_table(path, HINT, columns=_spellings())
 
 
 def _spellings() -> set[str]:
-    """List every spelling of a column that a file of a table may have."""
+    """Return all accepted spellings of columns."""
     words = {word for table in (COLUMNS, CP_COLUMNS) for names in table.values() for word in names}
     return {form for word in words for form in (word, word.upper(), word.capitalize())}
 
 
 def _json_rows(path: str) -> Iterable[dict[str, Any]]:
-    """Yield the objects of JSON lines, with the columns that are read."""
+    """Yield the objects of a file of JSON lines."""
     source, number = f"'{name_of(path)}'", 0
     meter, lines = Meter(source), Lines(read_bytes(path), source)
     try:
@@ -542,10 +552,10 @@ def _json_rows(path: str) -> Iterable[dict[str, Any]]:
 def draw_factors(
     text: str, shares: Shares, law: Law | None, replica: int, steps: int, *, padded: bool
 ) -> Floats:
-    """Draw the factors of a replica's microbatches in many steps, shape (M, steps).
+    """Return drawn factors of a replica's microbatches in many steps, shape (M, steps).
 
-    They are over the mean of a microbatch of this distribution, which is estimated once for all
-    replicas from :data:`MEAN_OF` microbatches.
+    A factor is relative to the mean time of a microbatch of this distribution, estimated from
+    :data:`MEAN_OF` microbatches, the same for all replicas.
     """
     mean = float(
         _microbatch_times(text, shares.sequences, MEAN_OF, law, MOST_REPLICAS, 1, padded).mean()
@@ -558,14 +568,14 @@ def draw_factors(
 
 
 MEAN_OF = 100_000
-STEPS = 4  # times as many sequences as a step may have are drawn for many steps
+STEPS = 4  # many steps may together draw this many times the maximum of one step
 
 
 def _microbatch_times(
     text: str, each: int, microbatches: int, law: Law | None, replica: int, steps: int, padded: bool
 ) -> Floats:
-    """Draw the times of microbatches in many steps, shape (microbatches, steps)."""
+    """Return drawn times of microbatches in many steps, shape (microbatches, steps)."""
     tokens = draw_tokens(text, microbatches * each, replica, steps)
-    taken = (law or Law()).times_of_sequences(tokens).reshape(steps, microbatches, each)
-    found: Floats = taken.max(axis=2) * each if padded else taken.sum(axis=2)
+    times = (law or Law()).times_of_sequences(tokens).reshape(steps, microbatches, each)
+    found: Floats = times.max(axis=2) * each if padded else times.sum(axis=2)
     return np.ascontiguousarray(found.T)

@@ -1,7 +1,7 @@
-"""Straight lines through measured times, of messages too, by relative error.
+"""Fit straight lines to measured times of ops and messages, by relative error.
 
-Times of messages span five orders of magnitude: least squares on the absolute error would see only
-the largest, so every equation is divided by its own time.
+Times of messages span five orders of magnitude. Least squares on the absolute error would fit only
+the largest, so every equation is divided by its time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 
 from ppsim.inputs.profile.profile import Fit, Message
 
-# LEAST points per line. EARNED: a second line must leave at most this share of the squared error,
-# as the Bayesian information criterion asks of three more numbers for ten points. NEGLIGIBLE: a
-# relative error that counts as none.
+# LEAST: the fewest points of a line. EARNED: with a second line, the squared error must fall to
+# this share or less, as the Bayesian information criterion requires of three more parameters for
+# ten points. NEGLIGIBLE: a relative error that counts as none.
 LEAST, EARNED, NEGLIGIBLE = 3, 0.5, 0.01
-# how many times the 10th percentile the 90th is where a machine's scheduler was measured
+# ratio of the 90th to the 10th percentile above which the scheduler of the machine dominates
 NOISY = 3.0
 
 
@@ -32,14 +32,14 @@ class Line:
     max_residual: float  # the largest of them
 
     def time_at(self, x: float) -> float:
-        """Compute the line's time at ``x``."""
+        """Return the line's time at ``x``."""
         return self.alpha + self.slope * x
 
 
 def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:
-    """Return the line with the least squared relative error through the points; ``y`` above zero.
+    """Return the line with the least squared relative error; all ``y`` must be above zero.
 
-    One point gives a line through the origin, or a constant where it is at ``x`` = 0.
+    One point gives a line through the origin, or a constant if its ``x`` is 0.
     """
     at, time = np.asarray(x, np.float64), np.asarray(y, np.float64)
     rows = np.stack([1 / time, at / time], axis=1)
@@ -54,11 +54,10 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:
 
 
 def split_ranges(x: Sequence[float], y: Sequence[float]) -> list[slice]:
-    """Split the points in two ranges where a second line at least halves the squared relative
-    error, else in one.
+    """Return two ranges of points if two lines at least halve the squared relative error, else one.
 
-    The two lines are not joined. Each has three points or more, and the break is where the error is
-    least.
+    The two lines need not meet. Each has three points or more, and the error is least with the
+    returned ranges.
     """
 
     def error(parts: Sequence[slice]) -> float:
@@ -75,7 +74,7 @@ def split_ranges(x: Sequence[float], y: Sequence[float]) -> list[slice]:
 
 
 def _error(found: Line, x: Sequence[float], y: Sequence[float]) -> float:
-    """Sum the squared relative errors."""
+    """Return the sum of the squared relative errors."""
     return sum((found.time_at(at) / time - 1) ** 2 for at, time in zip(x, y, strict=True))
 
 
@@ -86,11 +85,11 @@ def _solve(rows: np.ndarray, columns: list[int]) -> np.ndarray:
 
 
 def fit_messages(rows: Sequence[Message]) -> list[Fit]:
-    """Fit a line per link and pattern to all sizes and, where two lines fit better, one below and
-    above the break.
+    """Return the fitted lines of each link and pattern: one for all sizes and, if two lines fit
+    better, one for small and one for large messages.
 
-    Where the 90th percentile is mostly more than three times the 10th, the machine's scheduler was
-    measured rather than the link, and the line goes through the 10th percentiles.
+    If most 90th percentiles are more than three times the 10th, the times show the scheduler of the
+    machine rather than the link, and the 10th percentiles are fitted instead of the medians.
     """
     series: dict[tuple[str, str], list[Message]] = defaultdict(list)
     for row in rows:
@@ -129,17 +128,15 @@ def _lines(rows: Sequence[Message]) -> list[Fit]:
 def relative_errors(
     rows: Sequence[Message], lines: Sequence[Fit]
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """Compute per link and pattern the median and the largest relative error of its lines over all
-    sizes.
-    """
+    """Return the median and the largest relative error of the lines of each link and pattern."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
-        own = [
+        fits = [
             f
             for f in lines
             if (f.link, f.pattern) == (row.link, row.pattern) and f.covers(row.bytes)
         ]
-        time = row.p10_ms if own and own[-1].through == "p10" else row.median_ms
-        if own and time > 0:
-            found[row.link, row.pattern].append(abs(own[-1].time_at(row.bytes) / time - 1))
+        time = row.p10_ms if fits and fits[-1].through == "p10" else row.median_ms
+        if fits and time > 0:
+            found[row.link, row.pattern].append(abs(fits[-1].time_at(row.bytes) / time - 1))
     return {key: (float(np.median(errors)), max(errors)) for key, errors in found.items()}

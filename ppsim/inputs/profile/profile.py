@@ -1,8 +1,7 @@
 """The profile: measured costs of ops and messages on a machine, with their provenance.
 
-A profile is a TOML file with ``schema = "ppsim.profile/1"``. Every time is in milliseconds and
-every size in bytes, as the keys say; a measured time is the median of ``n`` runs with its 10th and
-90th percentile.
+A profile is a TOML file with ``schema = "ppsim.profile/1"``. Times are in milliseconds and sizes in
+bytes. A measured time is the median of ``n`` runs, with the 10th and 90th percentile.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ class Provenance:
 
     machine: str  # operating system and architecture
     cpu: str  # the processor's name
-    cores: int  # processors this process may use
-    threads: int  # threads each device computed with
-    load: float  # the machine's load average when the measuring began
+    cores: int  # number of processors that the process may use
+    threads: int  # number of compute threads of each device
+    load: float  # the machine's load average at the start of the measurement
     device: str  # the processor, or the GPU's name
-    # clock rates, power, temperature and throttling as the machine reports them; never set
+    # clock rates, power, temperature and throttling that the machine reports; ppsim never sets them
     clocks: str
     torch: str  # its version
     python: str  # its version
     ppsim: str  # its version
-    date: str  # when, ISO 8601 in UTC
+    date: str  # ISO 8601 in UTC
     command: str  # the command line
-    note: str = ""  # anything a reader must know, such as other load on the machine
+    note: str = ""  # remarks, such as other load on the machine
 
     def __post_init__(self) -> None:
         not_negative(self, "cores", "threads", "load")
@@ -53,9 +52,9 @@ class Workload:
     heads: int  # attention heads
     sequence: int  # tokens of one sample
     microbatch_size: int  # samples of one microbatch
-    layers: int  # layers that one device holds, its 1/P share of the model
+    layers: int  # layers of one device, a 1/P share of the model
     dtype: str  # of parameters and activations
-    vocab: int  # tokens of the vocabulary; 0 where embedding and head were not measured
+    vocab: int  # tokens of the vocabulary; 0 if embedding and head were not measured
 
     def __post_init__(self) -> None:
         for key in ("hidden", "heads", "sequence", "microbatch_size", "layers"):
@@ -84,17 +83,17 @@ class OpTime:
     p10_ms: float
     p90_ms: float
     n: int
-    # ``cold`` (emptied before the op), ``warm``, or ``run`` (as a real run left it)
+    # ``cold`` (emptied before the op), ``warm``, or ``run`` (as in a real run)
     cache: str = "cold"
-    stage: int = -1  # which stage, for part ``stage``; else -1
-    host_ms: float = 0.0  # time the host needs to issue the op, where a GPU runs it; 0 on a CPU
-    # ``eager``, op by op of torch, or ``graph``: as one CUDA graph, measured where the eager row is
-    # launch-bound. Costs come from the eager rows, as a run is eager.
+    stage: int = -1  # the stage, for part ``stage``; else -1
+    host_ms: float = 0.0  # time in which the host issues the op to a GPU; 0 on a CPU
+    # ``eager`` (torch launches each kernel), or ``graph`` (one CUDA graph, measured if the eager
+    # row is launch-bound). Costs come from the eager rows, as runs are eager.
     launch: str = "eager"
 
     @property
     def launch_bound(self) -> bool:
-        """Whether the GPU waited for the host."""
+        """True if the GPU waited for the host."""
         return self.host_ms > self.median_ms
 
     def __post_init__(self) -> None:
@@ -114,20 +113,21 @@ class OpTime:
 class Message:
     """The measured time of one message."""
 
-    # ``same-host``, ``between-hosts``, ``host-staged`` (through host memory), or ``same-device``: a
-    # copy within one device, a lower bound and never a link
+    # ``same-host``, ``between-hosts``, ``host-staged`` (through host memory), or ``same-device`` (a
+    # copy within one device: a lower bound, never used as a link)
     link: str
-    # ``early`` (the receiver waits already), ``late`` (the sender waits; from the receive on),
-    # ``ping-pong`` (half a round trip), ``bidirectional`` and ``batched`` (both ways at once; the
-    # latter by batch_isend_irecv), or a collective over all ranks: ``all-reduce``, ``all-gather``
+    # ``early`` (the receiver already waits), ``late`` (the sender waits; timed from the receive),
+    # ``ping-pong`` (half a round trip), ``bidirectional`` and ``batched`` (both directions at once,
+    # the latter by batch_isend_irecv), or a collective over all ranks: ``all-reduce``,
+    # ``all-gather``
     pattern: str
     bytes: int
     median_ms: float
     p10_ms: float
     p90_ms: float
     n: int
-    send_ms: float = 0.0  # time the host spends in the send call; 0 where not measured
-    receive_ms: float = 0.0  # the same of the receive call
+    send_ms: float = 0.0  # time of the send call on the host; 0 if not measured
+    receive_ms: float = 0.0  # time of the receive call on the host; 0 if not measured
 
     def __post_init__(self) -> None:
         require_one_of("link", self.link, (*LINKS, NOT_A_LINK))
@@ -140,15 +140,14 @@ class Message:
 
 @dataclass(frozen=True)
 class Fit:
-    """A message's time as a line, ``alpha_ms + ms_per_byte * bytes``, by relative error."""
+    """The line ``alpha_ms + ms_per_byte * bytes``, fitted to message times by relative error."""
 
     link: str
     pattern: str
-    # ``all``, or of two lines, where they describe the sizes better: ``eager``, that of small
-    # messages, or
-    # ``rendezvous``, that of large ones
+    # ``all`` sizes, or if two lines fit better, ``eager`` (small messages) and ``rendezvous``
+    # (large ones)
     range: str
-    through: str  # ``median``, or ``p10`` where the medians show the scheduler rather than the link
+    through: str  # ``median``, or ``p10`` if the medians show the scheduler rather than the link
     low_bytes: int  # smallest size fitted
     high_bytes: int  # largest size fitted
     alpha_ms: float  # the latency
@@ -176,13 +175,13 @@ class Fit:
         return self.alpha_ms + self.ms_per_byte * size
 
     def covers(self, size: float) -> bool:
-        """Return whether it was fitted to sizes on both sides of ``size``, or to it."""
+        """Return whether ``size`` is within the range of sizes fitted."""
         return self.low_bytes <= size <= self.high_bytes
 
 
 @dataclass(frozen=True)
 class Activation:
-    """Memory that one microbatch holds on a device between its ops."""
+    """The memory of one microbatch on a device between its ops."""
 
     part: str  # as in :class:`OpTime`
     layers: int  # as in :class:`OpTime`
@@ -197,12 +196,12 @@ class Activation:
 
 @dataclass(frozen=True)
 class StageSize:
-    """Sizes of one stage of the user's own model."""
+    """Sizes of one stage of the user's model."""
 
-    stage: int  # its number
+    stage: int
     message_bytes: int  # sent to the next stage for a microbatch; 0 for the last stage
-    parameters: int  # their number
-    parameter_bytes: int  # their size
+    parameters: int  # number of parameters
+    parameter_bytes: int  # size of all parameters
     after_f_bytes: int  # as in :class:`Activation`
     after_i_bytes: int  # as in :class:`Activation`
     after_w_bytes: int  # as in :class:`Activation`
@@ -226,16 +225,14 @@ class Profile:
 
     @property
     def message_bytes(self) -> int | None:
-        """Bytes that a stage sends to the next, the most of any stage; None where the profile does
-        not have it.
-        """
+        """Bytes that a stage sends to the next, the largest of all stages; None if unmeasured."""
         if self.model:
             return self.model.message_bytes
         return max((row.message_bytes for row in self.stage), default=None)
 
 
 def read(path: str) -> Profile:
-    """Read the profile in a file.
+    """Return the profile in a file.
 
     Raises:
         InputError: the file cannot be read or is not a profile; the message names the line.
@@ -249,7 +246,7 @@ def read(path: str) -> Profile:
 
 
 def write(profile: Profile, target: str) -> None:
-    """Write the profile to a file, completely or not at all; to standard output for ``-``.
+    """Write the profile to a file, atomically, or to standard output for ``-``.
 
     Raises:
         InputError: the path cannot be written.

@@ -1,9 +1,9 @@
-"""Factors of microbatches, and of the slices of a sequence: how many times as long each takes.
+"""Factors on the times of microbatches, and of the slices of a sequence.
 
-Packed sequences, variable lengths and context parallelism make microbatches unequal. One text is
+Packed sequences, variable lengths and context parallelism make microbatches unequal. A text is
 ``1,1.3,0.8``, the name of a file of such numbers, or ``lognormal:0.2:7`` (mean 1, spread 0.2, seed
-7); with ``W=`` or ``FB=`` before it, for those kinds of op alone. Later slices of a sequence attend
-to more, so they take longer.
+7); the prefix ``W=`` or ``FB=`` limits it to these kinds of op. Later slices of a sequence attend
+to more tokens, so they take longer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ppsim.base.unpack.limits import OBJECTS, Meter
 from ppsim.core.ops import COMPUTE, LETTERS, Kind
 from ppsim.errors import InputError
 
-FACTOR = 100  # bytes of memory that a factor takes while a file is read
+FACTOR = 100  # bytes of memory per factor while a file is read
 SEPARATORS = ", \n\t\r"
 DISTRIBUTIONS = ("uniform", "normal", "lognormal")
 ATTENTION = "attention"
@@ -41,16 +41,15 @@ def parse_scale(
     *,
     cycles: bool = False,
 ) -> NDArray[np.float64]:
-    """Shape (5, microbatches): the factor of every kind of op and microbatch; a later text
-    overrides an earlier one.
+    """Return the factor of each kind of compute op and microbatch, shape (kinds, microbatches).
 
-    Where sequences are cut into slices, which count as microbatches, all slices of a microbatch
-    take its factor; a factor for each slice of every microbatch is taken too. A data-parallel
-    ``replica`` draws factors of its own from a distribution; numbers are the same for all. With
-    ``cycles`` a shorter list begins again at its end.
+    A later text overrides an earlier one. If sequences are cut into slices, ``n_microbatches``
+    counts the slices; a text then has a factor for each microbatch, which all its slices get, or
+    one for each slice. Every data-parallel ``replica`` draws different factors from a distribution;
+    listed numbers are the same for all. With ``cycles`` a shorter list is repeated.
 
     Raises:
-        InputError: a text is none of these, or has another number of factors than there are
+        InputError: a text is not valid, or has another number of factors than there are
             microbatches.
     """
     scale = np.ones((len(COMPUTE), n_microbatches))
@@ -77,22 +76,21 @@ def parse_scale(
 def parse_slice_scale(
     texts: Sequence[str], n_slices: int, share: float | None = None
 ) -> NDArray[np.float64]:
-    """Shape (5, slices): the factor of every kind of op and slice of a sequence; a later text
-    overrides an earlier one.
+    """Return the factor of each kind of compute op and slice of a sequence, shape (kinds, slices).
 
-    ``attention:A`` takes attention for a share A of a forward's time over the whole sequence. Slice
-    k of K attends to those before it and to half of itself, so its attention takes (2k + 1)/K times
-    the mean. A backward takes twice as long in all its parts, and all of its attention is in I:
-    that of I is 2A/(1 + A), that of W nothing.
+    A later text overrides an earlier one. ``attention:A`` states that attention is a share A of a
+    forward's time over the whole sequence. Slice k of K attends to the slices before it and to half
+    of itself, so its attention takes (2k + 1)/K times the mean. In a backward everything takes
+    twice as long, and all attention is in I: its share of I is 2A/(1 + A), and of W zero.
 
     Args:
-        texts: factors, one for each slice, a file of them, or ``attention:A``; with ``W=`` or the
-            like before them.
+        texts: factors, one for each slice, a file of factors, or ``attention:A``; a prefix such as
+            ``W=`` limits them to these kinds of op.
         n_slices: K.
-        share: A where a text is ``attention`` alone.
+        share: A for a text that is only ``attention``.
 
     Raises:
-        InputError: a text is none of these, or has another number of factors than there are slices.
+        InputError: a text is not valid, or has another number of factors than there are slices.
     """
     scale, length = np.ones((len(COMPUTE), n_slices)), (2 * np.arange(n_slices) + 1) / n_slices
     for text in texts:
@@ -114,12 +112,12 @@ def parse_slice_scale(
             else -1.0
         )
         if part is None or not 0 <= part <= 1:
-            why = (
-                "nothing says what share attention is"
+            message = (
+                "the share of attention in a forward's time is not known"
                 if part is None
                 else f"not a share of attention: '{text[:40]}'"
             )
-            raise InputError(why, SLICE_HINT)
+            raise InputError(message, SLICE_HINT)
         shares = {Kind.I: 2 * part / (1 + part), Kind.W: 0.0}
         for row in rows:
             scale[row] = 1 + shares.get(Kind(row), part) * (length - 1)
@@ -132,9 +130,7 @@ def is_drawn(text: str) -> bool:
 
 
 def names_file(text: str) -> bool:
-    """Return whether a text names a file of factors: it has neither numbers nor a distribution nor
-    attention's share.
-    """
+    """Return whether a text is the name of a file of factors."""
     return _is_path(_rows_of(text)[1])
 
 
@@ -144,7 +140,7 @@ def _is_path(text: str) -> bool:
 
 
 def _rows_of(text: str) -> tuple[list[int], str]:
-    """Return the kinds of op that a text is for, and the rest of it."""
+    """Return the kinds of op in a text's prefix (all kinds without one), and the rest."""
     named = re.fullmatch(rf"([{LETTERS}]+)=(.*)", text, re.DOTALL)
     return (
         ([LETTERS.index(letter) for letter in named[1]], named[2])
@@ -154,7 +150,7 @@ def _rows_of(text: str) -> tuple[list[int], str]:
 
 
 def _parse_row(text: str, n: int, hint: str, replica: int = 0) -> NDArray[np.float64]:
-    """Read factors, or draw n of a distribution for a replica."""
+    """Return the factors in a text or file, or n factors drawn for a replica."""
     name, _, rest = text.partition(":")
     if name in DISTRIBUTIONS:
         return _draw(name, rest, n, text, replica)
@@ -165,7 +161,7 @@ def _parse_row(text: str, n: int, hint: str, replica: int = 0) -> NDArray[np.flo
     try:
         factors = np.array([float(part) for part in re.split(r"[,\s]+", text.strip())])
     except ValueError:
-        # never the file's content
+        # the message must not show the content of the file
         raise InputError(f"not a list of factors: {named}", hint) from None
     if not (np.isfinite(factors) & (factors >= 0)).all():
         raise InputError("a factor must be zero or more and finite", hint)

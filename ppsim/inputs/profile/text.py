@@ -1,4 +1,4 @@
-"""A profile as text, and the differences between two."""
+"""The summary of a profile as text, and the differences of two profiles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ppsim.inputs.profile.profile import (
     StageSize,
 )
 
-ALIKE = 1.05  # ratio of two times that is not a change
+ALIKE = 1.05  # ratio of two times up to which they count as equal
 NAMES = {
     "F": "forward",
     "B": "backward",
@@ -34,7 +34,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One time in both profiles."""
+    """A time that both profiles have."""
 
     name: str  # the op or message
     before_ms: float  # median in the first
@@ -45,8 +45,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Differences:
-    """Differences of two profiles: settings as name -> [before, after], times, and rows of one
-    profile only.
+    """Differences of two profiles: settings (name -> before, after), times, and rows that only one
+    of them has.
     """
 
     settings: dict[str, tuple[Any, Any]]
@@ -56,17 +56,17 @@ class Differences:
 
 
 def summary(profile: Profile) -> dict[str, Any]:
-    """Summarise a profile in ms: ops of its own stage, their split, the message."""
+    """Return the times in ms of a stage's ops and its message, and the ratio of I + W to B."""
     layers = profile.model.layers if profile.model else None
     whole = [
         op
         for op in profile.op
         if op.part == "layers" and op.layers == layers and op.launch == "eager"
     ]
-    own = {op.kind: op for op in whole if op.cache != "warm"}
-    result: dict[str, Any] = {f"{kind}_ms": own[kind].median_ms for kind in KINDS if kind in own}
-    if {"B", "I", "W"} <= own.keys() and own["B"].median_ms > 0:
-        result["split_over_full"] = (own["I"].median_ms + own["W"].median_ms) / own["B"].median_ms
+    ops = {op.kind: op for op in whole if op.cache != "warm"}
+    result: dict[str, Any] = {f"{kind}_ms": ops[kind].median_ms for kind in KINDS if kind in ops}
+    if {"B", "I", "W"} <= ops.keys() and ops["B"].median_ms > 0:
+        result["split_over_full"] = (ops["I"].median_ms + ops["W"].median_ms) / ops["B"].median_ms
     result["message_bytes"] = profile.message_bytes
     result["message_ms"] = message_ms(profile)
     fixed = layer_line(profile.op, "F")
@@ -75,7 +75,7 @@ def summary(profile: Profile) -> dict[str, Any]:
 
 
 def result_line(profile: Profile) -> str:
-    """Write the summary on one line."""
+    """Return the summary on one line."""
     found = summary(profile)
     times = "  ".join(
         f"{kind} {found[f'{kind}_ms']:.3g} ms" for kind in KINDS if f"{kind}_ms" in found
@@ -88,7 +88,7 @@ def sentence(profile: Profile) -> str:
     found = summary(profile)
     times = {kind: found[f"{kind}_ms"] for kind in KINDS if f"{kind}_ms" in found}
     stage = "a stage"
-    if not times:  # of a trace, whose stages are measured one by one
+    if not times:  # the profile of a trace has times for each stage instead
         stages = [op for op in profile.op if op.part == "stage" and op.launch == "eager"]
         stage = "the slowest stage of each kind"
         times = {
@@ -129,7 +129,7 @@ def op_rows(profile: Profile) -> list[tuple[str, ...]]:
 
 
 def message_rows(profile: Profile, link: str) -> tuple[list[str], list[list[str]]]:
-    """Return the table of a link's messages: patterns, and a row of medians in ms for each size."""
+    """Return patterns of a link's messages, and for each size a row of their medians in ms."""
     rows = [m for m in profile.message if m.link == link]
     patterns = [p for p in PATTERNS if any(m.pattern == p for m in rows)]
     median = {(m.bytes, m.pattern): f"{m.median_ms:.3f}" for m in rows}
@@ -167,21 +167,22 @@ def lines(profile: Profile) -> Iterator[str]:
     found = summary(profile)
     if "split_over_full" in found:
         yield f"I + W take {found['split_over_full']:.2f} x B"
-    for held in profile.activation:
-        part = f"{held.layers} layer{'s' * (held.layers != 1)}" if held.layers else held.part
+    for row in profile.activation:
+        part = f"{row.layers} layer{'s' * (row.layers != 1)}" if row.layers else row.part
         yield (
             f"activations of a microbatch, {part}: "
-            f"{_held_text(held, lambda size: f'{size / 2**20:.2f} MiB')}"
+            f"{_memory_text(row, lambda size: f'{size / 2**20:.2f} MiB')}"
         )
-    for row in profile.stage:
-        sends = f", sends {format_size(row.message_bytes)}" if row.message_bytes else ""
+    for stage in profile.stage:
+        sends = f", sends {format_size(stage.message_bytes)}" if stage.message_bytes else ""
         yield (
-            f"stage {row.stage}: {row.parameters} parameters; a microbatch holds "
-            f"{_held_text(row, format_size)}{sends}"
+            f"stage {stage.stage}: {stage.parameters} parameters; a microbatch holds "
+            f"{_memory_text(stage, format_size)}{sends}"
         )
 
 
-def _held_text(row: Activation | StageSize, write: Callable[[int], str]) -> str:
+def _memory_text(row: Activation | StageSize, write: Callable[[int], str]) -> str:
+    """Return the memory of a microbatch after each of its ops."""
     return ", ".join(
         f"{write(getattr(row, f'after_{kind.lower()}_bytes'))} after {kind}" for kind in "FIW"
     )
@@ -204,7 +205,7 @@ def fit_lines(profile: Profile) -> Iterator[str]:
 
 
 def differences(before: Profile, after: Profile) -> Differences:
-    """Compare two profiles."""
+    """Return the differences of two profiles."""
     old, new = _settings(before), _settings(after)
     changed = {k: (old.get(k), new.get(k)) for k in old | new if old.get(k) != new.get(k)}
     first, second = _times(before), _times(after)
@@ -233,7 +234,7 @@ def differing(found: Differences) -> list[Difference]:
 
 
 def _ratio(before: float, after: float) -> float:
-    """Return one time over another: 1 for none over none, infinity for some over none."""
+    """Return ``after / before``: 1 if both are 0, infinity if only ``before`` is."""
     return after / before if before else 1.0 if after == 0 else math.inf
 
 
@@ -247,7 +248,7 @@ def _times(profile: Profile) -> dict[str, OpTime | Message]:
 
 
 def op_name(op: OpTime) -> str:
-    """Return what was measured, its kind and the state of the cache: 2 layers F, cold."""
+    """Return the part, kind and cache state of a measured op: 2 layers F, cold."""
     part = {
         "layers": f"{op.layers} layer{'s' * (op.layers != 1)}",
         "stage": f"stage {op.stage}",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.given import Need
-from ppsim.ask.groups import DETAILED
+from ppsim.ask.groups import DETAILED, mbs_option
 from ppsim.ask.options import flag, option
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.load_map import LoadMap
 
 OF_ONE_STEP = "sequences of different lengths are of one step"
-MOST_EACH = 1 << 16
 SECONDS = 2.0  # of a search for a dealing
 NAMED = 4  # replicas named
 
@@ -85,11 +84,7 @@ class LengthOptions(SequenceLengths):
         ),
     )
 
-    mbs: int | None = option(
-        "--mbs",
-        type=click.IntRange(1, MOST_EACH),
-        help="Sequences in each microbatch, of --model or of a distribution of --lengths (1).",
-    )
+    mbs: int | None = mbs_option("--model or of a distribution of --lengths")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ class Chunks(Source):
 
     place: ClassVar[int] = 60
     called_by: ClassVar[tuple[str, ...]] = ("chunked",)
+    reads: ClassVar[tuple[str, ...]] = COSTS
     decides_ops: ClassVar[tuple[str, ...]] = ("chunked", "chunk", "page", "law")
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
@@ -111,7 +112,7 @@ class Chunks(Source):
         from ppsim.core.ops import COMPUTE
         from ppsim.prices.chunked import times_of_chunks
 
-        numbers = {"unit": "ms"} | {name: asked[name] for name in COSTS if asked[name] is not None}
+        numbers = {"unit": "ms"} | asked.given(*COSTS)
         scale = np.tile(
             times_of_chunks(asked, schedule.n_devices, schedule.whole_microbatches),
             (len(COMPUTE), 1),

@@ -20,6 +20,7 @@ class FunctionOfSchedule(Source):
 
     place: ClassVar[int] = 140
     called_by: ClassVar[tuple[str, ...]] = ("costs",)
+    reads: ClassVar[tuple[str, ...]] = ("layout",)  # whose layers are held
 
     costs: Callable[[Schedule], Costs] | None = given_object("ppsim.core.costs.Prices")
 

@@ -31,6 +31,7 @@ class LayoutString(Source):
 
     place: ClassVar[int] = 90
     called_by: ClassVar[tuple[str, ...]] = ("layout",)
+    reads: ClassVar[tuple[str, ...]] = ("comm", "unit")
     gives_whole_costs: ClassVar[bool] = True
     counts_layers: ClassVar[bool] = True
     prices_layouts: ClassVar[bool] = True

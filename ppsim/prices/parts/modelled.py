@@ -9,7 +9,7 @@ import click
 
 from ppsim.ask.given import Need
 from ppsim.ask.groups import DETAILED, NetworkOptions
-from ppsim.ask.options import common, option
+from ppsim.ask.options import common, list_options, option
 from ppsim.errors import InputError
 from ppsim.prices.part import COSTS, LAYER_TIMES, STEP, Asked, Source
 from ppsim.prices.software import PRECISIONS, Techniques, parallel_with
@@ -189,6 +189,7 @@ class ModelOnCluster(Source):
 
     place: ClassVar[int] = 135
     called_by: ClassVar[tuple[str, ...]] = ("modelled",)
+    reads: ClassVar[tuple[str, ...]] = ("layout",)
     gives_whole_costs: ClassVar[bool] = True
     gives_messages: ClassVar[bool] = True
     holds_bytes: ClassVar[bool] = True
@@ -215,8 +216,18 @@ class ModelOnCluster(Source):
         return replace(shape, after_i=kept)
 
     def price(self, schedule: Schedule, asked: Asked) -> Costs:
-        """Return the times of stages and messages, in ms."""
+        """Return the times of stages and messages, in ms (InputError: a source without a row in
+        the table of needs is called too).
+        """
         assert self.modelled
+        for part in asked.parts:
+            if isinstance(part, Source) and {*part.called_by} - {*self.called_by, *self.reads}:
+                calling = {each.name: each.spelling for each in list_options(type(part))}
+                raise InputError(
+                    f"--model and its --cluster give all times, so {calling[part.called_by[0]]} "
+                    f"cannot be given too",
+                    "leave it out, or --model",
+                )
         return self.modelled.costs(schedule, asked.layout_of(schedule)).costs
 
     def layers(self, schedule: Schedule) -> NDArray[np.float64]:

@@ -27,6 +27,7 @@ class MeasuredProfile(Source):
 
     place: ClassVar[int] = 110
     called_by: ClassVar[tuple[str, ...]] = ("profile",)
+    reads: ClassVar[tuple[str, ...]] = ("layout",)
     gives_whole_costs: ClassVar[bool] = True
     gives_messages: ClassVar[bool] = True
     holds_bytes: ClassVar[bool] = True

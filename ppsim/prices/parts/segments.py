@@ -23,6 +23,7 @@ class SegmentFile(Source):
 
     place: ClassVar[int] = 120
     called_by: ClassVar[tuple[str, ...]] = ("segments",)
+    reads: ClassVar[tuple[str, ...]] = ("comm", "per")
     gives_whole_costs: ClassVar[bool] = True
     is_of_whole_sequences: ClassVar[bool] = True
     needs: ClassVar[tuple[Need, ...]] = (

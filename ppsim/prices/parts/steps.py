@@ -46,8 +46,9 @@ class Steps(TimesOfKinds):
             lambda g: not any(g[name] for name in DETAILED),
             "{options} adds ops that only the simple model times, and messages as ops need the "
             "detailed model",
-            "leave it out: where all devices end a step together it takes the makespan without the "
-            "optimizer, and the longest --t-optimizer; or leave out the options of messages as ops",
+            "leave it out: where all devices end a step together, every step takes the makespan "
+            "without the optimizer, and the longest --t-optimizer; or leave out the options of "
+            "messages as ops",
         ),
         Need(
             ("steps", "tokens", "post_validation", *kinds),

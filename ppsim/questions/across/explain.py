@@ -24,7 +24,7 @@ from ppsim.ask.groups import (
     iteration_option,
 )
 from ppsim.ask.options import Request, common, flag, group, option
-from ppsim.ask.terminal import count_colours, shows_colours
+from ppsim.ask.terminal import count_colours
 from ppsim.ask.words import title_of
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
 from ppsim.base.numbers import format_number, format_share
@@ -532,7 +532,7 @@ class Explained(Answer[ExplainRequest]):
         return find_op(self.explanation.timeline.schedule, op)
 
     def _all_blocks(self, screen: Console) -> Iterator[Block]:
-        """The whole explanation; a terminal with enough colours also shows a chart of causes."""
+        """The whole explanation, with a chart of causes."""
         if self.slowdown is not None:
             yield from (Line(line, 11) for line in job_lines(self.slowdown, self.mending))
             if self.dealt_job and self.stated:
@@ -543,7 +543,7 @@ class Explained(Answer[ExplainRequest]):
             if self.dealt:
                 yield from self.dealt.lines(self.explanation.timeline.unit)
             yield ""
-        chart = shows_colours(screen)
+        chart = True
         lines = explain_lines(self.explanation, self.changes, self.stated, screen)
         for number, line in enumerate([*lines, *self._last_lines()]):
             indent = CAUSE_INDENT if _is_row(line) else 4 if line.startswith(" ") else 2

@@ -371,7 +371,6 @@ def _required_framework(request: PlanRequest, task: Task) -> str:
     None must with --any, if activations are offloaded (no launch flags express that), and if the
     framework cannot express the model at all.
     """
-    model, base = task.model, task.axes.base
     framework = request.flags or request.runs.version.software.launched_by
     if not framework:
         return ""
@@ -380,6 +379,7 @@ def _required_framework(request: PlanRequest, task: Task) -> str:
     from ppsim.workload.layout.layout import build_layout
     from ppsim.workload.plans.launcher import refusal
 
+    model, base = task.model, task.axes.base
     one_stage = build_layout([model.layers], 1, model.mtp)
     return "" if refusal(framework, model, base, one_stage) else framework
 

@@ -21,14 +21,16 @@ from ppsim.ask.types import ScheduleName
 from ppsim.ask.words import count_text, shape_line
 from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size
-from ppsim.errors import InputError
-from ppsim.questions.runs.stated import read_named_run, shows_run, unit_option
+from ppsim.errors import InputError, UnknownFormat
+from ppsim.questions.runs.stated import add_run_formats, read_named_run, shows_run, unit_option
 from ppsim.questions.runs.timers import Timers, refuse_options
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
     from ppsim.engine.simple.terms import Spread, Terms
     from ppsim.real.traces.run import RealRun
+    from ppsim.show.drawing.card_queues import Queues
     from ppsim.show.files.provenance import Origin
     from ppsim.workload.plans.rank_chart import RankLayout
 
@@ -114,10 +116,12 @@ def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ran
             observed = read_named_run(files)
         else:
             observed = read_named_run(files, request.schedule, request.unit or "")
-    except InputError:
+    except InputError as error:
         given = TypedOptions.from_request(request)
         origin = _origin(files)
         if origin is None or given.spellings(("schedule", "iteration", "unit")):
+            if isinstance(error, UnknownFormat):
+                add_run_formats(error)
             raise
         return Written(request, origin)
     if request.iteration == "all":
@@ -227,6 +231,12 @@ class ObservedRun(Answer[ReadRequest]):
             "command": self.command or None,
         }
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The iteration whose time is nearest to the median."""
+        kept = self.kept
+        number = f", iteration {kept.iterations[kept.middle()]}" * (len(self.run.iterations) > 1)
+        return [(f"{kept.schedule.name}{number}", kept.timeline(kept.middle()))]
+
     def _facts(self) -> Iterator[Block]:
         """The format, the shape and the times of the run, as lines."""
         return (Line(line, 11) for line in _headline(self.run, self.kept))
@@ -274,6 +284,13 @@ class Shape(Answer[ReadRequest]):
             **shape,
             "command": command,
         }
+
+    def queues(self) -> Queues:
+        """The queues of the file."""
+        from ppsim.show.drawing.card_queues import Queues
+
+        schedule = self.schedule
+        return Queues(schedule.offsets, schedule.kind, schedule.microbatch)
 
     def blocks(self) -> Iterator[Block]:
         """The facts of the file."""

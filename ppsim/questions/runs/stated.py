@@ -12,7 +12,7 @@ import click
 from ppsim.ask.options import option
 from ppsim.ask.words import title_of
 from ppsim.base.text import STANDARD_INPUT
-from ppsim.errors import InputError, UnknownSchedule
+from ppsim.errors import InputError, UnknownFormat, UnknownSchedule
 
 if TYPE_CHECKING:
     from ppsim.analysis.observed import Observed
@@ -68,6 +68,13 @@ def table_unit(unit: str | None, path: str) -> str:
 
     given = unit_of_request(unit, path)
     return given if given and lacks_unit(path) else ""
+
+
+def add_run_formats(error: UnknownFormat) -> None:
+    """Add the formats of real runs to the hint of a refusal, which names those of schedules."""
+    from ppsim.real.traces.read import expected
+
+    error.hint = f"{error.hint}; or a run: {expected()}"
 
 
 def read_whole(file: str, unit: str = "") -> RealRun | None:
@@ -130,7 +137,11 @@ def read_stated(
         return None
     from ppsim.inputs.drafts.read import read_timeline
 
-    timeline = read_timeline(spec)
+    try:
+        timeline = read_timeline(spec)
+    except UnknownFormat as error:
+        add_run_formats(error)
+        raise
     if timeline is None:
         return None
     from ppsim.analysis.observed import observe

@@ -19,6 +19,7 @@ from ppsim.ask.groups import (
     OutputOptions,
     SeveralSchedules,
     ShapeOptions,
+    cluster_option,
 )
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
@@ -146,11 +147,8 @@ class JitterRequest(Request):
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
     modelled: ModelledOptions = group(ModelledOptions, "Costs")
-    cluster: str | None = common(
-        "--cluster",
-        type=click.Path(),
-        metavar="NAME|FILE",
-        help="The cluster of --model, such as dgx-h100, or a TOML file.",
+    cluster: str | None = cluster_option(
+        "The cluster of --model, such as dgx-h100, or a TOML file."
     )
     uneven: NoiseOptions = group(NoiseOptions, "Noise")
     replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -184,7 +185,7 @@ class RunRequest(Request):
     own: Schedule | None = given_object("ppsim.core.schedule.Schedule")
 
 
-def run(schedule: str | Schedule, **options: Any) -> Any:
+def run(schedule: str | os.PathLike[str] | Schedule, **options: Any) -> Any:
     """Time one schedule, in the unit of the costs (t_F by default).
 
     Args:
@@ -199,9 +200,10 @@ def run(schedule: str | Schedule, **options: Any) -> Any:
         InputError: an option or a shape is refused.
     """
     from ppsim.ask.request import ask
+    from ppsim.core.schedule import Schedule
 
     return answer(
-        ask(RunRequest, {"names" if isinstance(schedule, str) else "own": schedule} | options)
+        ask(RunRequest, {"own" if isinstance(schedule, Schedule) else "names": schedule} | options)
     )
 
 

@@ -24,8 +24,9 @@ from ppsim.ask.groups import (
     SeveralSchedules,
     ShapeOptions,
     cap_option,
+    mbs_option,
 )
-from ppsim.ask.options import Request, common, flag, group, option
+from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import SentFile, TaskOptions, finish_tasks, send_files
 from ppsim.ask.terminal import TONES, count_colours, shows_colours
@@ -115,9 +116,7 @@ class SweepRequest(Request):
     )
     costs: CostOptions = group(CostOptions, "Costs")
     modelled: ModelledOptions = group(ModelledOptions, "Costs")
-    mbs: int | None = option(
-        "--mbs", type=click.IntRange(min=1), help="Sequences in each microbatch of --model (1)."
-    )
+    mbs: int | None = mbs_option("--model")
     network: NetworkOptions = group(NetworkOptions, "Messages")
     cap: str | None = cap_option()
     output: OutputOptions = group(OutputOptions, "Output")

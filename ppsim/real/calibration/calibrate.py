@@ -1,4 +1,4 @@
-"""The whole calibration: op times, then messages, then where it was done."""
+"""Calibration of this machine: op times, activation bytes and messages, as a profile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ppsim.real.calibration.machine import device_for, torch_module
 from ppsim.real.calibration.user_module import UserModule
 
 Progress = Callable[[float, str], None]
-OPS_SHARE = 0.6  # of the time
+OPS_SHARE = 0.6  # share of a calibration's time that ops take, for the progress bar
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,22 @@ class CalibrationPlan:
 
     model: Workload | UserModule  # the stage's shape, or the user's function that makes stages
     device: str = "auto"  # auto, cpu or cuda
-    # measured repetitions of every op; small messages are repeated as often again
-    repeats: int = 10
-    warm_up: int = 2  # repetitions before those, thrown away
-    # sizes of messages in bytes, added to the model's; from 1 KiB to 16 MiB where none are given
+    repeats: int = 10  # repetitions of each op; small messages have three times as many
+    warm_up: int = 2  # repetitions before the measured ones, discarded
+    # sizes of messages in bytes, in addition to the model's; () takes 1 KiB to 16 MiB
     sizes: tuple[int, ...] = ()
-    command: str = ""  # the command line, for the record
-    note: str = ""  # a sentence that readers must know about the machine
+    command: str = ""  # the command line, for the profile
+    note: str = ""  # a remark on the machine, for the profile
     real_time: bool = False  # whether messages are measured at real-time priority
-    stages: int = 0  # how many the user's function is asked for
+    stages: int = 0  # stages of the user's model
 
 
 def check(plan: CalibrationPlan) -> None:
-    """Refuse a plan that cannot be measured (InputError: a count out of range, odd heads, or too
-    little memory).
+    """Refuse a plan that cannot be measured.
+
+    Raises:
+        InputError: a number of repetitions is out of range, heads do not divide the width, or the
+            stage exceeds the free memory.
     """
     if plan.repeats < 1 or plan.warm_up < 0:
         raise InputError(
@@ -48,20 +50,19 @@ def check(plan: CalibrationPlan) -> None:
         )
     if isinstance(plan.model, UserModule):
         return
-    need, there = _bytes_needed(plan, plan.model), machine.available_bytes(device_for(plan.device))
-    if there is not None and need > there:
+    needed = _needed_bytes(plan, plan.model)
+    free = machine.available_bytes(device_for(plan.device))
+    if free is not None and needed > free:
         raise InputError(
-            f"this stage needs about {format_number(need / 2**30)} GiB, "
-            f"and {format_number(there / 2**30)} GiB are free",
+            f"this stage needs about {format_number(needed / 2**30)} GiB, "
+            f"and {format_number(free / 2**30)} GiB are free",
             "a smaller --hidden, --seq, --mbs, --layers or --vocab",
         )
     check_heads(plan.model)
 
 
 def check_heads(model: Workload) -> None:
-    """Refuse a width that its heads cannot share evenly (InputError: heads do not divide
-    hidden).
-    """
+    """Refuse a hidden size that the heads do not divide (InputError)."""
     hidden, heads = model.hidden, model.heads
     if hidden % heads:
         near = min(
@@ -74,16 +75,16 @@ def check_heads(model: Workload) -> None:
         )
 
 
-def calibrate(plan: CalibrationPlan, report: Progress = lambda done, what: None) -> Profile | None:
-    """Measure everything in the plan; ``report`` is called with the share done and the current
-    step.
+def calibrate(plan: CalibrationPlan, report: Progress = lambda done, step: None) -> Profile | None:
+    """Measure a plan and return the profile; None on ranks of torchrun other than 0.
 
-    Under torchrun every rank takes part, all computing at once as in a real run, and only rank 0
-    gets the profile.
+    Under torchrun all ranks compute at the same time, as in a real run. ``report`` is called with
+    the share done and the name of the current step.
 
     Raises:
-        InputError: the plan cannot be measured; MissingDependency: no torch or no GPU; PpsimError:
-            a process of the message measurement died or hung.
+        InputError: the plan cannot be measured.
+        MissingDependency: torch or a GPU is missing.
+        PpsimError: a process that measures messages died or hung.
     """
     torch = torch_module()
     check(plan)
@@ -96,12 +97,13 @@ def calibrate(plan: CalibrationPlan, report: Progress = lambda done, what: None)
         "messages at real-time priority" * plan.real_time,
     )
     note = "; ".join(filter(None, (plan.note, *remarks)))
-    found = machine.provenance(device, plan.command, note)
-    costs = _measure_ops(plan, device, found, count_steps(report, 0.0, OPS_SHARE, _op_steps(plan)))
-    found = replace(found, clocks=machine.clocks(device))  # as they are under load
+    origin = machine.provenance(device, plan.command, note)
+    tick = step_counter(report, 0.0, OPS_SHARE, _count_op_steps(plan))
+    costs = _measure_ops(plan, device, origin, tick)
+    origin = replace(origin, clocks=machine.clocks(device))  # again, under load
     report(OPS_SHARE, "starting two processes")
     sizes = sorted({*_sizes(plan), costs.message_bytes or 1})
-    tick = count_steps(report, OPS_SHARE, 1 - OPS_SHARE, len(sizes))
+    tick = step_counter(report, OPS_SHARE, 1 - OPS_SHARE, len(sizes))
     rows = links.measure_links(
         device,
         sizes,
@@ -112,25 +114,25 @@ def calibrate(plan: CalibrationPlan, report: Progress = lambda done, what: None)
     )
     if links.launched()[0] > 0:
         return None
-    return replace(costs, provenance=found, message=tuple(rows), fit=tuple(fit_messages(rows)))
+    return replace(costs, provenance=origin, message=tuple(rows), fit=tuple(fit_messages(rows)))
 
 
-def _op_steps(plan: CalibrationPlan) -> int:
-    """Count how often the measuring of ops ticks."""
+def _count_op_steps(plan: CalibrationPlan) -> int:
+    """Return the number of times that the measurement of ops calls ``tick``."""
     if isinstance(plan.model, UserModule):
         return (plan.repeats + plan.warm_up) * plan.stages
     return ops.rounds(plan.model, plan.repeats, plan.warm_up)
 
 
-def _measure_ops(plan: CalibrationPlan, device: str, here: Provenance, tick: Tick) -> Profile:
-    """Measure the ops of the plan's stages, and their memory."""
+def _measure_ops(plan: CalibrationPlan, device: str, origin: Provenance, tick: Tick) -> Profile:
+    """Return a profile of the times and bytes of the ops of a plan's stages, without messages."""
     if isinstance(plan.model, UserModule):
         from ppsim.real.calibration.user_ops import measure_stages
 
         times, stages = measure_stages(
             plan.model, plan.stages, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=tick
         )
-        return Profile(here, op=tuple(times), stage=tuple(stages))
+        return Profile(origin, op=tuple(times), stage=tuple(stages))
     times = ops.measure_ops(
         plan.model, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=tick
     )
@@ -139,27 +141,31 @@ def _measure_ops(plan: CalibrationPlan, device: str, here: Provenance, tick: Tic
 
         times += measure_graphs(plan.model, times, repeats=plan.repeats, warm_up=plan.warm_up)
     return Profile(
-        here,
+        origin,
         plan.model,
         tuple(times),
         activation=tuple(ops.measure_activations(plan.model, device)),
     )
 
 
-def count_steps(report: Progress, first: float, share: float, steps: int) -> Callable[[str], None]:
-    """Make a function that reports each of ``steps``, which are a ``share`` of the whole, from
-    ``first`` on.
+def step_counter(report: Progress, first: float, share: float, steps: int) -> Callable[[str], None]:
+    """Return a function of a step's name that reports the share done at each call.
+
+    ``steps`` calls take the share from ``first`` to ``first + share``.
     """
     done = count(1)
-    return lambda what: report(first + share * min(1.0, next(done) / steps), what)
+    return lambda step: report(first + share * min(1.0, next(done) / steps), step)
 
 
-def _bytes_needed(plan: CalibrationPlan, model: Workload) -> int:
-    """Parameters and gradients of everything measured, and the largest activations, roughly."""
+def _needed_bytes(plan: CalibrationPlan, model: Workload) -> int:
+    """Return the bytes of all measured parameters and gradients, and of the largest activations.
+
+    They are rough.
+    """
     item = ITEM_BYTES[model.dtype]
-    held = sum(ops.layer_counts(model.layers))
+    layers = sum(ops.layer_counts(model.layers))
     tokens = model.microbatch_size * model.sequence
-    parameters = held * 12 * model.hidden**2 + 2 * model.vocab * model.hidden
+    parameters = layers * 12 * model.hidden**2 + 2 * model.vocab * model.hidden
     activations = 2 * model.layers * tokens * 34 * model.hidden + 3 * tokens * model.vocab
     return item * (2 * parameters + activations) + 6 * max(*_sizes(plan), model.message_bytes)
 

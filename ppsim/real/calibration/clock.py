@@ -1,4 +1,4 @@
-"""Timing one call: on a CPU by the wall, on a GPU by its own events."""
+"""Timing of single calls, on a CPU by the wall clock, on a GPU by its events."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LEAD_CYCLES = 400_000  # about 0.2 ms of GPU clock
 
 @dataclass(frozen=True)
 class CallTime:
-    """One call's time."""
+    """The time of one call in ms, and its result."""
 
     ms: float  # time on the device
-    host_ms: float  # time until the call returned, on a GPU; 0 on a CPU, where both are one
-    result: Any  # of the call
+    host_ms: float  # time until the call returned on the host; 0 on a CPU, where both are the same
+    result: Any  # result of the call
 
 
 Tick = Callable[[str], None]  # called with the name of the last measurement
@@ -27,8 +27,9 @@ Watch = Callable[[Callable[[], Any], bool], CallTime]
 
 
 def stopwatch(device: str) -> Watch:
-    """Make a function that runs a call once and times it: ``watch(call, cold)``, cold: caches
-    emptied before.
+    """Return a function ``watch(call, cold)`` that runs a call once and returns its time.
+
+    With ``cold``, caches are flushed before the call.
     """
     import torch
 
@@ -46,9 +47,9 @@ def stopwatch(device: str) -> Watch:
             flush.fill_(1)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
-        # The GPU idles through the lead while the host gets ahead, so the events bracket device
-        # time only. Where the host needs longer than the lead, gaps between launches count, as they
-        # do in an eager run that starts at once.
+        # While the GPU sleeps, the host launches kernels ahead, so the events bracket device time
+        # only. If the host needs longer than the sleep, gaps between launches count, as they do in
+        # an eager run without a lead.
         torch.cuda._sleep(LEAD_CYCLES)
         begin.record()
         start = time.perf_counter_ns()
@@ -62,7 +63,7 @@ def stopwatch(device: str) -> Watch:
 
 
 class Spread(TypedDict):
-    """Median, 10th and 90th percentile and count, by the names a profile uses."""
+    """Median, 10th and 90th percentile and count of samples, as keys of a profile."""
 
     median_ms: float
     p10_ms: float
@@ -71,7 +72,7 @@ class Spread(TypedDict):
 
 
 def spread(samples: list[float]) -> Spread:
-    """Compute median, percentiles and count of measured times."""
+    """Return median, percentiles and count of measured times in ms."""
     low, middle, high = np.percentile(samples, (10, 50, 90))
     return {
         "median_ms": float(middle),

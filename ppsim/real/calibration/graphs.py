@@ -1,15 +1,16 @@
-"""Ops that take the host longer to issue than the GPU to carry out, measured again as CUDA graphs.
+"""Times of launch-bound ops as CUDA graphs.
 
-A graph is issued by one call, so its time is the device's own. Forward and full backward can be
-captured (``torch.cuda.make_graphed_callables``); a split backward cannot, as its I and W share an
-autograd graph between two calls, and its rows stay launch-bound.
+The host needs longer to launch such an op than the GPU to run it. A graph is launched by one call,
+so its time is that of the GPU. Forward and full backward can be captured
+(``torch.cuda.make_graphed_callables``). A split backward cannot: its I and W are two calls that
+share an autograd graph, and its rows stay launch-bound.
 
-Imports torch, so it is imported only where something is measured.
+This module imports torch; import it only where something is measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,52 +25,47 @@ from ppsim.real.calibration.ops import Part, Times, collect, op_time, parts_of, 
 KINDS = ("F", "B")
 
 
-class _PartAndLoss(nn.Module):  # type: ignore[misc]
-    """A part and its loss as one module, whose parameters the captured backward has gradients
-    of.
-    """
+class _PartModule(nn.Module):  # type: ignore[misc]
+    """A part with its loss as one module, so that a captured backward covers its parameters."""
 
-    def __init__(self, module: nn.Module, loss: Callable[[Any], Any] | None) -> None:
+    def __init__(self, part: Part) -> None:
         super().__init__()
-        self.module, self.loss = module, loss
+        self.module, self.part = part.module, part
 
     def forward(self, x: Any) -> Any:
-        """The part's output, or its loss."""
-        out = self.module(x)
-        return self.loss(out) if self.loss else out
+        """Return the part's output, or its loss."""
+        return self.part.forward(x)
 
 
 def measure_graphs(
     model: Workload, rows: Sequence[OpTime], *, repeats: int, warm_up: int
 ) -> list[OpTime]:
-    """A further row, of a graph, for every forward and backward among ``rows`` that is
-    launch-bound.
+    """Return a row of a graph for each launch-bound forward and backward among ``rows``.
 
-    What torch cannot capture gets none.
+    Ops that torch cannot capture are left out.
     """
     bound = {
         (row.part, row.layers, row.cache, row.kind)
         for row in rows
         if row.launch_bound and row.kind in KINDS
     }
-    bound = {key for key in bound if key[:2] != ("layers", 0)}  # no layers leave nothing to capture
+    bound = {key for key in bound if key[:2] != ("layers", 0)}  # without layers there is no kernel
     watch, result = stopwatch("cuda"), []
     for part in parts_of(model, "cuda") if bound else ():
         kinds = [kind for kind in KINDS if (part.name, part.layers, part.cache, kind) in bound]
         times = _measure(part, watch, repeats, warm_up) if kinds else {}
-        told: dict[str, Any] = {"cache": part.cache, "launch": "graph"}
         result += [
-            op_time(part.name, kind, part.layers, times[kind], **told) for kind in kinds if times
+            op_time(part.name, kind, part.layers, times[kind], cache=part.cache, launch="graph")
+            for kind in kinds
+            if times
         ]
     return result
 
 
 def _measure(part: Part, watch: Watch, repeats: int, warm_up: int) -> dict[str, list[Times]]:
-    """Times of F and B; nothing where torch cannot capture the part."""
+    """Return the times of F and B as graphs, or {} if torch cannot capture the part."""
     try:
-        replay = torch.cuda.make_graphed_callables(
-            _PartAndLoss(part.module, part.loss), (part.make_input(),)
-        )
+        replay = torch.cuda.make_graphed_callables(_PartModule(part), (part.make_input(),))
     except RuntimeError:
         return {}
     ops = replace(part.ops, forward=replay)

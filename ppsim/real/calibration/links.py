@@ -1,6 +1,4 @@
-"""Processes that exchange messages: two spawned here, or the ranks of torchrun; one GPU's own
-copies.
-"""
+"""Measurement of messages between two processes of this machine, or between ranks of torchrun."""
 
 from __future__ import annotations
 
@@ -15,22 +13,20 @@ from typing import Any
 from ppsim.base.priority import REST, real_time_priority
 from ppsim.inputs.profile.profile import NOT_A_LINK, Message
 from ppsim.real.calibration.clock import Tick, spread, stopwatch
-from ppsim.real.calibration.p2p import Side, agree, exchange, repeats_of
-from ppsim.real.calibration.processes import Say, ranks
+from ppsim.real.calibration.p2p import Side, exchange, merge_samples, repeats_of
+from ppsim.real.calibration.processes import Send, ranks
 
 BACKEND = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 TIMEOUT = timedelta(seconds=60)
 
 
 def launched() -> tuple[int, int]:
-    """Read the rank of this process and the number of processes, as torchrun set them; (0, 1)
-    without torchrun.
-    """
+    """Return torchrun's rank of this process and its number of ranks; (0, 1) without torchrun."""
     world = os.environ.get("WORLD_SIZE", "1")
     rank = os.environ.get("RANK", "0")
-    return (
-        (int(rank), int(world)) if world.isdigit() and rank.isdigit() and int(world) > 1 else (0, 1)
-    )
+    if world.isdigit() and rank.isdigit() and int(world) > 1:
+        return int(rank), int(world)
+    return 0, 1
 
 
 def measure_links(
@@ -42,44 +38,43 @@ def measure_links(
     tick: Tick,
     real_time: bool = False,
 ) -> list[Message]:
-    """Measure messages over every link from here: between the processes of torchrun, or between two
-    of our own.
+    """Measure messages over each kind of link between ranks of torchrun, or within this machine.
 
-    Two processes on this machine use gloo, or nccl with a GPU each. With a single GPU there is no
-    link to measure: instead, a copy within the device is measured and the way through host memory,
-    and named so.
+    Without torchrun two new processes use gloo, or nccl with a GPU each. A single GPU has no link:
+    copies within the GPU, and messages staged in host memory, are measured instead, under their own
+    names.
 
     With ``real_time`` the processes ask for real-time priority. Without it, a thread that a message
-    wakes may wait for the end of another one's time slice, 3 ms and more, where the message takes a
-    twentieth of that.
+    wakes may wait for another thread's time slice of 3 ms or more, 20 times as long as the message
+    takes.
 
     Raises:
-        PpsimError: a process failed, died or hung; all of them are gone then.
+        PpsimError: a process failed, died or hung. All of the processes have ended then.
     """
     import torch
 
     rows: list[Message] = []
 
-    def take(found: list[Message]) -> None:
+    def add_rows(found: list[Message]) -> None:
         rows.extend(found)
         tick(f"{found[0].link}, {found[0].bytes} bytes")
 
     if launched()[1] > 1:
         for found in _measure_across(device, sizes, repeats, warm_up, real_time):
-            take(found)
+            add_rows(found)
         return rows
     staged = device == "cuda" and torch.cuda.device_count() < 2
     if staged:
         rows += copies(sizes, repeats, warm_up)
     with ranks(_worker, 2, device, staged, tuple(sizes), repeats, warm_up, real_time) as messages:
         for _, found in messages:
-            take(found)
+            add_rows(found)
     return rows
 
 
 def _worker(
     rank: int,
-    say: Say,
+    send: Send,
     meeting: str,
     device: str,
     staged: bool,
@@ -88,8 +83,9 @@ def _worker(
     warm_up: int,
     real_time: bool,
 ) -> None:
-    backend, by = ("gloo", "cpu") if staged else (BACKEND[device], device)
-    with _group(real_time, rank, meeting, backend, by):
+    """Measure messages with the other worker; rank 0 sends the rows to the parent."""
+    backend, buffers_on = ("gloo", "cpu") if staged else (BACKEND[device], device)
+    with _process_group(real_time, rank, meeting, backend, buffers_on):
         side = Side(
             rank == 0,
             1 - rank,
@@ -100,22 +96,20 @@ def _worker(
         )
         for rows in (_exchange_staged if staged else exchange)(side, sizes, repeats, warm_up):
             if rank == 0:
-                say(rows)
+                send(rows)
 
 
 def _exchange_staged(
     side: Side, sizes: Sequence[int], repeats: int, warm_up: int
 ) -> Iterator[list[Message]]:
-    """Measure as :func:`exchange`, through host memory."""
+    """Yield the rows of each size, as :func:`exchange`, for messages staged in host memory."""
     for size in sizes:
         times = [_staged_round_trip(side, size) for _ in range(repeats_of(size, repeats) + warm_up)]
-        yield agree(side, size, {"ping-pong": times[warm_up:]})
+        yield merge_samples(side, size, {"ping-pong": times[warm_up:]})
 
 
 def _staged_round_trip(side: Side, size: int) -> float:
-    """Time half of a round trip in ms: device to host, to the other process, host to device, and
-    back.
-    """
+    """Return half the time in ms of a round trip from device to device through host memory."""
     import time
 
     import torch
@@ -124,11 +118,11 @@ def _staged_round_trip(side: Side, size: int) -> float:
     on_device = torch.randint(0, 256, (size,), dtype=torch.uint8, device=side.device)
     on_host = torch.empty(size, dtype=torch.uint8, pin_memory=side.device == "cuda")
 
-    def there() -> None:
+    def send() -> None:
         on_host.copy_(on_device)
         distributed.send(on_host, side.peer)
 
-    def back() -> None:
+    def receive() -> None:
         distributed.recv(on_host, side.peer)
         on_device.copy_(on_host)
         side.settle()
@@ -136,13 +130,13 @@ def _staged_round_trip(side: Side, size: int) -> float:
     side.settle()
     side.barrier()
     begin = time.monotonic_ns()
-    for turn in (there, back) if side.first else (back, there):
-        turn()
+    for half in (send, receive) if side.first else (receive, send):
+        half()
     return (time.monotonic_ns() - begin) * 0.5e-6
 
 
 def copies(sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[Message]:
-    """Copies within the one GPU: a lower bound for anything, and no link."""
+    """Yield the times of copies within one GPU: a lower bound for messages, not a link."""
     import torch
 
     watch = stopwatch("cuda")
@@ -157,19 +151,21 @@ def copies(sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[Message
 def _measure_across(
     device: str, sizes: Sequence[int], repeats: int, warm_up: int, real_time: bool
 ) -> Iterator[list[Message]]:
-    """Measure between process 0 and its first neighbour of each class; the others wait. Only
-    process 0 yields rows.
+    """Measure between rank 0 and the first other rank on its host, and the first on another host.
+
+    The other ranks wait. Only rank 0 yields rows.
     """
     from torch import distributed
 
     rank, world = launched()
-    with _group(real_time, rank, "env://", BACKEND[device], device, world):
+    with _process_group(real_time, rank, "env://", BACKEND[device], device, world):
         hosts: list[Any] = [None] * world
         distributed.all_gather_object(hosts, socket.gethostname())
-        classes: dict[str, int] = {}
+        peer_of_link: dict[str, int] = {}
         for peer in range(1, world):
-            classes.setdefault("same-host" if hosts[peer] == hosts[0] else "between-hosts", peer)
-        for link, peer in classes.items():
+            link = "same-host" if hosts[peer] == hosts[0] else "between-hosts"
+            peer_of_link.setdefault(link, peer)
+        for link, peer in peer_of_link.items():
             group = distributed.new_group([0, peer])
             if rank in (0, peer):
                 side = Side(
@@ -182,10 +178,10 @@ def _measure_across(
 
 
 @contextmanager
-def _group(
+def _process_group(
     real_time: bool, rank: int, meeting: str, backend: str, device: str, world: int = 2
 ) -> Iterator[None]:
-    """Join a group of processes for the block, at real-time priority if wanted."""
+    """Join torch's process group for the block, at real-time priority if ``real_time``."""
     import torch
     from torch import distributed
 
@@ -205,9 +201,7 @@ def _group(
 
 
 def use_loopback() -> None:
-    """Keep gloo on the loopback interface, whatever the machine's name resolves to and the
-    environment asks for.
-    """
+    """Make gloo use the loopback interface, whatever the host's name and the environment say."""
     names = {name for _, name in socket.if_nameindex()}
     for name in ("lo", "lo0"):
         if name in names:

@@ -1,4 +1,4 @@
-"""The machine of a measurement: its torch and device, and its description in files."""
+"""The machine of a measurement: torch, device, free memory, and its description for files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPU_QUERY = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reason
 
 
 def torch_module() -> Any:
-    """The torch package (MissingDependency: it is not installed, or cannot be loaded)."""
+    """Return the torch package (MissingDependency: it cannot be imported)."""
     try:
         import torch
         import torch.distributed
@@ -33,27 +33,30 @@ def torch_module() -> Any:
 
 
 def device_for(name: str) -> str:
-    """``cpu`` or ``cuda``, for ``auto`` the best there is (MissingDependency: no GPU; InputError:
-    any other name).
+    """Return ``cpu`` or ``cuda``; ``auto`` is cuda if there is a GPU.
+
+    Raises:
+        InputError: the name is another one.
+        MissingDependency: the name is cuda and torch finds no GPU.
     """
     if name not in ("auto", "cpu", "cuda"):
         raise InputError(f"unknown device '{name}'", "auto, cpu or cuda")
     torch = torch_module()
-    there = torch.cuda.is_available()
-    if name == "cuda" and not there:
-        why = (
+    has_gpu = torch.cuda.is_available()
+    if name == "cuda" and not has_gpu:
+        reason = (
             "this torch is built without CUDA"
             if torch.version.cuda is None
             else "torch finds no GPU"
         )
         raise MissingDependency(
-            f"no CUDA device: {why}", "--device cpu, or run where nvidia-smi shows a GPU"
+            f"no CUDA device: {reason}", "--device cpu, or run where nvidia-smi shows a GPU"
         )
-    return "cuda" if name == "cuda" or (name == "auto" and there) else "cpu"
+    return "cuda" if name == "cuda" or (name == "auto" and has_gpu) else "cpu"
 
 
 def provenance(device: str, command: str, note: str = "") -> Provenance:
-    """Return the state of the machine; reads settings and never changes them."""
+    """Return the description of this machine; its settings are read, never changed."""
     import torch
 
     return Provenance(
@@ -76,9 +79,7 @@ def provenance(device: str, command: str, note: str = "") -> Provenance:
 
 
 def clocks(device: str) -> str:
-    """Clock rates, and for a GPU power, temperature and throttling, as the machine reports them
-    now.
-    """
+    """Return the current clock rates as text; for a GPU also power, temperature and throttling."""
     if device == "cuda":
         return _gpu_clocks()
     megahertz = _cpuinfo("cpu MHz")
@@ -86,7 +87,7 @@ def clocks(device: str) -> str:
 
 
 def available_bytes(device: str) -> int | None:
-    """Memory of the device that is free; None where the system does not tell."""
+    """Return the free bytes of the device's memory, or None if the system does not report them."""
     if device == "cuda":
         import torch
 
@@ -100,6 +101,7 @@ def available_bytes(device: str) -> int | None:
 
 
 def _cpuinfo(key: str) -> str:
+    """Return the first value of a key in /proc/cpuinfo, or ''."""
     try:
         found = re.search(rf"^{key}\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
@@ -108,11 +110,12 @@ def _cpuinfo(key: str) -> str:
 
 
 def _gpu_clocks() -> str:
+    """Return the answer of nvidia-smi on the first GPU, or 'unknown'."""
     if not shutil.which("nvidia-smi"):
         return "unknown"
-    asked = ["nvidia-smi", f"--query-gpu={GPU_QUERY}", "--format=csv,noheader", "--id=0"]
+    command = ["nvidia-smi", f"--query-gpu={GPU_QUERY}", "--format=csv,noheader", "--id=0"]
     try:
-        said = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
-    return f"{GPU_QUERY}: {said.stdout.strip()}" if said.returncode == 0 else "unknown"
+    return f"{GPU_QUERY}: {answer.stdout.strip()}" if answer.returncode == 0 else "unknown"

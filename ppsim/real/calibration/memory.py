@@ -1,6 +1,6 @@
 """Bytes that one microbatch occupies on its device between its ops.
 
-Imports torch, so it is imported only where something is measured.
+This module imports torch; import it only where something is measured.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ppsim.real.calibration.stage_ops import StageOps
 
 
 class _StorageWatch(TorchDispatchMode):  # type: ignore[misc]
-    """Watches every storage that ops make while it is on, by weak reference."""
+    """Records the storages that ops allocate while it is active, by weak reference."""
 
     def __init__(self, known: Iterable[Tensor]) -> None:
         super().__init__()
@@ -35,35 +35,34 @@ class _StorageWatch(TorchDispatchMode):  # type: ignore[misc]
                     self._made[reference.cdata] = (reference, storage.nbytes())
         return result
 
-    def held(self) -> int:
-        """Bytes of those still alive."""
+    def live_bytes(self) -> int:
+        """Return the bytes of recorded storages that still exist."""
         return sum(size for reference, size in self._made.values() if not reference.expired())
 
 
 def activation_bytes(
     module: Any, ops: StageOps, make_input: Callable[[], Any]
 ) -> tuple[int, int, int]:
-    """Bytes held after F, after I and after W of one microbatch, gradients of parameters not
-    counted.
+    """Return the bytes that one microbatch holds after F, after I and after W.
 
-    Between I and W the input, the output and its gradient stay, as torch's pipelining runtime keeps
-    them.
+    Gradients of parameters do not count. Between I and W the input, the output and its gradient
+    count, since torch's pipelining runtime keeps them.
     """
     out, x = None, make_input()
     out = ops.forward(x)
-    # so that the parameters have gradients
+    # a first backward allocates the gradients of parameters
     ops.backward(x, out, None if out.ndim == 0 else torch.ones_like(out))
     del out, x
     weights = list(module.parameters())
-    with _StorageWatch([*weights, *(w.grad for w in weights if w.grad is not None)]) as made:
+    with _StorageWatch([*weights, *(w.grad for w in weights if w.grad is not None)]) as watch:
         x = make_input()
         out = ops.forward(x)
-        after_f = made.held()
+        after_f = watch.live_bytes()
         grad = None if out.ndim == 0 else torch.ones_like(out)
         saved = ops.backward_input(x, out, grad)[1]
         x.grad = None  # sent to the stage before
-        after_i = made.held()
+        after_i = watch.live_bytes()
         ops.backward_weight(saved)
         del x, out, grad, saved
-        after_w = made.held()
+        after_w = watch.live_bytes()
     return after_f, after_i, after_w

@@ -1,6 +1,4 @@
-"""Op times of a real stage: F, B, and B split into I and W the way torch's pipelining runtime
-splits it.
-"""
+"""Op times of a real stage: F, B, and I and W as torch's pipelining runtime splits B."""
 
 from __future__ import annotations
 
@@ -16,20 +14,20 @@ from ppsim.inputs.profile.profile import Activation, OpTime, Workload
 from ppsim.real.calibration.clock import CallTime, Tick, Watch, spread, stopwatch
 from ppsim.real.calibration.stage_ops import StageOps, stage_ops
 
-Times = tuple[float, float]  # of the device and of the host, in ms
+Times = tuple[float, float]  # ms on the device, and on the host
 
 
 @dataclass(frozen=True)
 class Part:
-    """Something to measure: its module, its input and, for the head, its loss."""
+    """A part of a model that is measured alone."""
 
-    name: str
-    layers: int
-    module: Any
+    name: str  # layers, embedding or head
+    layers: int  # number of layers
+    module: Any  # the torch module
     make_input: Callable[[], Any]
-    loss: Callable[[Any], Any] | None
-    cold: bool = True
-    pair: bool = False
+    loss: Callable[[Any], Any] | None  # the head's loss
+    cold: bool = True  # whether caches are flushed before each op
+    pair: bool = False  # whether a pair of F and B is measured too
 
     @property
     def splits(self) -> bool:
@@ -41,36 +39,33 @@ class Part:
         """The state of caches before each op, as a profile names it."""
         return "cold" if self.cold else "warm"
 
+    def forward(self, x: Any) -> Any:
+        """Return the output of the module, or its loss."""
+        out = self.module(x)
+        return self.loss(out) if self.loss else out
+
     @property
     def ops(self) -> StageOps:
-        """Its functions; F gives its output, or its loss."""
-
-        def forward(x: Any) -> Any:
-            out = self.module(x)
-            return self.loss(out) if self.loss else out
-
-        return replace(stage_ops(self.module, first=False), forward=forward)
+        """The functions of its ops; F ends in the loss if there is one."""
+        return replace(stage_ops(self.module, first=False), forward=self.forward)
 
 
 def layer_counts(layers: int) -> list[int]:
-    """Return the numbers of layers to measure: 0, for the cost of every action without layers; 1,
-    2, 4; the model's.
-    """
+    """Return the numbers of layers to measure: 0 (overhead), 1, 2, 4 and the model's."""
     return sorted({n for n in (0, 1, 2, 4) if n <= 2 * layers} | {layers})
 
 
 def rounds(model: Workload, repeats: int, warm_up: int) -> int:
-    """The number of ticks of ``measure_ops``."""
+    """Return the number of times that :func:`measure_ops` calls ``tick``."""
     return (repeats + warm_up) * (len(layer_counts(model.layers)) + 1 + 2 * (model.vocab > 0))
 
 
 def measure_ops(
     model: Workload, device: str, *, repeats: int, warm_up: int, tick: Tick
 ) -> list[OpTime]:
-    """Times of every op of the model's layers at several counts, of its embedding and of its head.
+    """Return the times of each op: of several numbers of layers, of embedding and of head.
 
-    Every repetition visits all parts in turn, so that a drift of the machine reaches all of them
-    alike.
+    Each repetition measures all parts in turn, so that a drift of the machine affects all equally.
 
     Raises:
         InputError: the shape does not fit into memory, or the device cannot compute in this dtype.
@@ -97,7 +92,7 @@ def measure_ops(
             ]
             found = collect(runs, repeats, warm_up, tick)
     except (RuntimeError, MemoryError) as error:
-        raise _explained_error(error, model, device) from error
+        raise _stage_error(error, model, device) from error
     return [
         op_time(part.name, kind, part.layers, timed, cache=part.cache)
         for part, samples in zip(parts, found, strict=True)
@@ -107,9 +102,7 @@ def measure_ops(
 
 @contextmanager
 def one_thread(device: str) -> Iterator[None]:
-    """Compute with one thread on a processor: one device is one process with one thread, as in a
-    run of P processes.
-    """
+    """Compute with one thread on a CPU for the block, as each of a run's processes does."""
     import torch
 
     threads = torch.get_num_threads()
@@ -127,8 +120,13 @@ def collect(
     warm_up: int,
     tick: Tick,
 ) -> list[dict[str, list[Times]]]:
-    """Call each of ``runs``, given with its name, in turn; returns the times of each by kind,
-    without the warm-up.
+    """Repeat all runs in turn, and return the times of each run by kind, without the warm-up.
+
+    Args:
+        runs: pairs of a name and a function that yields kinds of ops with their times.
+        repeats: measured repetitions.
+        warm_up: repetitions before the measured ones, discarded.
+        tick: called with the name after each run.
     """
     found: list[dict[str, list[Times]]] = [defaultdict(list) for _ in runs]
     for repetition in range(repeats + warm_up):
@@ -141,25 +139,25 @@ def collect(
 
 
 def op_time(part: str, kind: str, layers: int, times: Sequence[Times], **more: Any) -> OpTime:
-    """Make a row of a profile of the times of an op."""
+    """Return a profile's row for the times of an op; ``more`` are further fields of the row."""
     ms, host = (list(each) for each in zip(*times, strict=True))
     return OpTime(part, kind, layers, host_ms=spread(host)["median_ms"], **more, **spread(ms))
 
 
 def measure_activations(model: Workload, device: str) -> list[Activation]:
-    """Bytes that one microbatch holds in layers, at several counts, and in the head."""
+    """Return the bytes that one microbatch holds in several numbers of layers, and in the head."""
     from ppsim.real.calibration.memory import activation_bytes
 
     result = []
     for part in parts_of(model, device):
         if (part.cold and part.layers) or part.name == "head":
-            held = activation_bytes(part.module, part.ops, part.make_input)
-            result.append(Activation(part.name, part.layers, *held))
+            bytes_after = activation_bytes(part.module, part.ops, part.make_input)
+            result.append(Activation(part.name, part.layers, *bytes_after))
     return result
 
 
 def parts_of(model: Workload, device: str) -> list[Part]:
-    """The parts of the model that are measured one by one, each with its inputs."""
+    """Return the parts of the model that are measured alone."""
     from ppsim.real.calibration import stage
 
     def activations() -> Any:
@@ -195,10 +193,10 @@ def time_once(
     splits: bool = True,
     pairs: bool = True,
 ) -> Iterator[tuple[str, CallTime]]:
-    """Run one microbatch with a full backward, one with a split backward, and a pair; yield kinds
-    and times.
+    """Run microbatches once, and yield the kind and time of each op.
 
-    Without ``pairs`` a pair runs only where ``ops`` has a function for it.
+    The first has a full backward, the second a split one if ``splits``. Then comes a pair of F and
+    B, if ``pairs`` or if ``ops`` has a function for it.
     """
     import torch
 
@@ -236,23 +234,22 @@ def time_once(
 
 
 def run_together(forward: Callable[[], Any], backward: Callable[[], Any], device: str) -> Any:
-    """Issue a forward and a backward of two microbatches together: on two streams of a GPU, in turn
-    on a CPU.
-    """
+    """Run a forward and a backward: on two streams of a GPU, one after the other on a CPU."""
     import torch
 
     if device == "cpu":
         return forward(), backward()
-    here, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    side.wait_stream(here)
+    current, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(current)
     with torch.cuda.stream(side):
         out = forward()
-    backward()  # autograd runs it on the stream of its own forward, the current one
-    here.wait_stream(side)
+    backward()  # autograd runs it on the stream of its forward, the current one
+    current.wait_stream(side)
     return out
 
 
-def _explained_error(error: Exception, model: Workload, device: str) -> PpsimError:
+def _stage_error(error: Exception, model: Workload, device: str) -> PpsimError:
+    """Return the user's error for an exception of torch."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if "not implemented for" in text:
         return InputError(f"{device} cannot compute in {model.dtype}: {text}", "--dtype float32")

@@ -1,4 +1,4 @@
-"""Messages between two real torch.distributed processes, by size, direction and who comes first."""
+"""Times of messages between two torch.distributed processes, by size and pattern."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ppsim.inputs.profile.profile import Message
 from ppsim.real.calibration.clock import spread
 
 KIB, MIB = 1 << 10, 1 << 20
-PAUSE_S = 0.0005  # long enough for the other side to be waiting
+PAUSE_S = 0.0005  # seconds after which the other side is certainly waiting
 Samples = dict[str, list[float]]
 
 
 def sizes_up_to(largest: int) -> list[int]:
-    """1 KiB, 4 KiB, ... up to ``largest``."""
+    """Return 1 KiB, 4 KiB, ... up to ``largest``, in bytes."""
     return [KIB << k for k in range(0, 40, 2) if KIB << k <= largest]
 
 
 def repeats_of(size: int, repeats: int) -> int:
-    """Fewer repetitions of larger messages: they take longer and spread less."""
+    """Return the repetitions for a size in bytes; larger messages take longer and spread less."""
     share = (
         1.0 if size <= 64 * KIB else 0.5 if size <= 4 * MIB else 0.2 if size <= 64 * MIB else 0.1
     )
@@ -34,22 +34,22 @@ def repeats_of(size: int, repeats: int) -> int:
 class Side:
     """One of two processes that exchange messages."""
 
-    first: bool  # whether this one sends first; the other one answers
-    peer: int  # the other one's rank
-    group: Any  # the process group of the two, None where there are no others
-    link: str  # the link between them, as a profile names it
-    device: str  # where the buffers are, cpu or cuda
-    rest: float = 0.0  # share of each repetition's time that is then left to other processes
+    first: bool  # whether this process sends first and the other one answers
+    peer: int  # rank of the other process
+    group: Any  # the process group of the two, None if there are no other processes
+    link: str  # the link between the two, as a profile names it
+    device: str  # device of the buffers, cpu or cuda
+    rest: float = 0.0  # time to sleep after each repetition, as a share of the repetition
 
     def settle(self) -> None:
-        """Wait until the device has done all work given to it."""
+        """Wait until the device has finished all work."""
         if self.device == "cuda":
             import torch
 
             torch.cuda.synchronize()
 
     def barrier(self) -> None:
-        """Wait for the other one."""
+        """Wait for the other process."""
         from torch import distributed
 
         distributed.barrier(group=self.group)
@@ -58,19 +58,22 @@ class Side:
 def exchange(
     side: Side, sizes: Sequence[int], repeats: int, warm_up: int
 ) -> Iterator[list[Message]]:
-    """Measure with the peer, which does the same; the rows of each size, the same on both sides."""
+    """Measure messages with the peer, which calls this too; yield the rows of each size.
+
+    Both sides yield the same rows.
+    """
     for size in sizes:
-        mine = _one_size(side, size, repeats_of(size, repeats) + warm_up)
-        yield agree(side, size, {name: times[warm_up:] for name, times in mine.items()})
+        mine = _measure_size(side, size, repeats_of(size, repeats) + warm_up)
+        yield merge_samples(side, size, {name: times[warm_up:] for name, times in mine.items()})
 
 
-def agree(side: Side, size: int, mine: Samples) -> list[Message]:
-    """Rows of one size from the samples of both sides, in ms."""
+def merge_samples(side: Side, size: int, mine: Samples) -> list[Message]:
+    """Return the rows of one size from the samples of both sides, which are in ms."""
     from torch import distributed
 
-    theirs: list[Any] = [None, None]
-    distributed.all_gather_object(theirs, mine, group=side.group)
-    both: Samples = {name: theirs[0].get(name) or theirs[1][name] for name in theirs[0] | theirs[1]}
+    sides: list[Any] = [None, None]
+    distributed.all_gather_object(sides, mine, group=side.group)
+    both: Samples = {name: sides[0].get(name) or sides[1][name] for name in sides[0] | sides[1]}
     host = {
         name: spread(both.pop(name))["median_ms"] for name in ("send", "receive") if name in both
     }
@@ -81,8 +84,8 @@ def agree(side: Side, size: int, mine: Samples) -> list[Message]:
     ]
 
 
-def _one_size(side: Side, size: int, count: int) -> Samples:
-    """Samples in ms by pattern, and of the host's send and receive calls, as this side saw them."""
+def _measure_size(side: Side, size: int, count: int) -> Samples:
+    """Return this side's samples in ms, by pattern and for the host's send and receive calls."""
     import torch
 
     outgoing = torch.randint(0, 256, (size,), dtype=torch.uint8, device=side.device)
@@ -90,19 +93,19 @@ def _one_size(side: Side, size: int, count: int) -> Samples:
     samples: Samples = defaultdict(list)
     for _ in range(count):
         begin = time.monotonic()
-        if side.link == "same-host":  # the two share a clock
+        if side.link == "same-host":  # both processes share a clock
             _measure_waiting_receiver(side, outgoing, incoming, samples)
             _measure_waiting_sender(side, outgoing, incoming, samples)
-        _round_trip(side, outgoing, incoming, samples)
-        _both_ways(side, outgoing, incoming, samples)
-        _collectives(side, outgoing, samples)
+        _measure_round_trip(side, outgoing, incoming, samples)
+        _measure_both_ways(side, outgoing, incoming, samples)
+        _measure_collectives(side, outgoing, samples)
         side.barrier()
         time.sleep(side.rest * (time.monotonic() - begin))
     return samples
 
 
 def _measure_waiting_receiver(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
-    """The receiver waits already: from the send call to the arrival."""
+    """Measure from the send call to the arrival, with a receiver that is already waiting."""
     import torch
     from torch import distributed
 
@@ -130,7 +133,7 @@ def _measure_waiting_receiver(side: Side, outgoing: Any, incoming: Any, samples:
 
 
 def _measure_waiting_sender(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
-    """The sender waits already: from the receive call to the arrival."""
+    """Measure from the receive call to the arrival, with a sender that is already waiting."""
     import torch
     from torch import distributed
 
@@ -147,8 +150,8 @@ def _measure_waiting_sender(side: Side, outgoing: Any, incoming: Any, samples: S
             distributed.irecv(incoming, side.peer, group=side.group).wait()
 
 
-def _round_trip(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
-    """Half of there and back: the one-way time where the two have no clock in common."""
+def _measure_round_trip(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
+    """Measure half of a round trip, the one-way time of processes without a common clock."""
     from torch import distributed
 
     if side.first:
@@ -160,13 +163,13 @@ def _round_trip(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> N
         distributed.send(outgoing, side.peer, group=side.group)
 
 
-def _both_ways(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
-    """Both directions at once, posted singly and as a batch."""
+def _measure_both_ways(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
+    """Measure both directions at once, posted singly and as a batch."""
     from torch import distributed
 
     transfers = [(distributed.isend, outgoing), (distributed.irecv, incoming)]
     if not side.first:
-        # nccl runs sends and receives posted singly between two ranks in order: one must receive
+        # nccl runs singly posted transfers between two ranks in order, so one rank must receive
         # first
         transfers.reverse()
 
@@ -189,10 +192,8 @@ def _both_ways(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> No
                 work.wait()
 
 
-def _collectives(side: Side, outgoing: Any, samples: Samples) -> None:
-    """Return the collectives of gradients and sharded parameters over the two; ``outgoing`` is each
-    one's input.
-    """
+def _measure_collectives(side: Side, outgoing: Any, samples: Samples) -> None:
+    """Measure an all-reduce and an all-gather of both processes; ``outgoing`` is their input."""
     import torch
     from torch import distributed
 
@@ -208,6 +209,7 @@ def _collectives(side: Side, outgoing: Any, samples: Samples) -> None:
 
 @contextmanager
 def _time_block(side: Side, samples: Samples, pattern: str, share: float = 1.0) -> Iterator[None]:
+    """Add a share of the block's time in ms to the samples of a pattern."""
     begin = time.monotonic_ns()
     yield
     side.settle()

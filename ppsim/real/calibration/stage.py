@@ -1,7 +1,6 @@
-"""A real transformer stage: pre-norm layers with causal attention, the embedding before, norm, head
-and loss after.
+"""Modules of a transformer: pre-norm layers with causal attention, embedding, head and loss.
 
-Imports torch, so it is imported only where something is measured or run.
+This module imports torch; import it only where something is measured or run.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from ppsim.inputs.profile.profile import Workload
 
 
 class Layer(nn.Module):  # type: ignore[misc]
-    """One transformer layer, hidden width d: attention, then a feed-forward of 4d."""
+    """One transformer layer of hidden size d: attention, then an MLP of width 4d."""
 
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
@@ -24,7 +23,7 @@ class Layer(nn.Module):  # type: ignore[misc]
         self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shape (batch, sequence, hidden) in and out."""
+        """Return the layer's output; input and output have shape (batch, sequence, hidden)."""
         batch, sequence, hidden = x.shape
         qkv = self.qkv(self.attention_norm(x)).view(
             batch, sequence, 3, self.heads, hidden // self.heads
@@ -36,45 +35,47 @@ class Layer(nn.Module):  # type: ignore[misc]
 
 
 def layers(model: Workload, count: int, device: str) -> nn.Module:
-    """``count`` layers in sequence."""
+    """Return ``count`` layers in sequence."""
     with torch.device(device):
         made = nn.Sequential(*(Layer(model.hidden, model.heads) for _ in range(count)))
     return _convert_dtype(made, model)
 
 
 def embedding(model: Workload, device: str) -> nn.Module:
-    """Token numbers to vectors."""
+    """Return the embedding: token numbers to hidden states."""
     with torch.device(device):
         return _convert_dtype(nn.Embedding(model.vocab, model.hidden), model)
 
 
 def head(model: Workload, device: str) -> nn.Module:
-    """Vectors to scores over the vocabulary; the loss follows."""
+    """Return the head without its loss: hidden states to scores over the vocabulary."""
     with torch.device(device):
         norm, project = nn.LayerNorm(model.hidden), nn.Linear(model.hidden, model.vocab, bias=False)
     return _convert_dtype(nn.Sequential(norm, project), model)
 
 
 def loss(scores: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross entropy."""
+    """Return the mean cross entropy."""
     return functional.cross_entropy(scores.flatten(0, -2).float(), targets.flatten())
 
 
 def activations(model: Workload, device: str) -> Tensor:
-    """Random input of a stage; random, because zeros let processors draw less power and run
-    faster.
+    """Return a random input of a stage.
+
+    With zeros, processors would draw less power and run faster.
     """
     shape = (model.microbatch_size, model.sequence, model.hidden)
     return torch.randn(shape, device=device, dtype=getattr(torch, model.dtype)).requires_grad_()
 
 
 def tokens(model: Workload, device: str) -> Tensor:
-    """Random token numbers of one microbatch."""
+    """Return random token numbers of one microbatch."""
     return torch.randint(0, model.vocab, (model.microbatch_size, model.sequence), device=device)
 
 
 def _convert_dtype(module: nn.Module, model: Workload) -> nn.Module:
-    """Convert parameters that were drawn in 32 bits on their device: drawing on the host takes
-    minutes at full size.
+    """Return the module with parameters of the model's dtype.
+
+    They were drawn in 32 bits on their device: drawing them on the host takes minutes at full size.
     """
     return module.to(dtype=getattr(torch, model.dtype))

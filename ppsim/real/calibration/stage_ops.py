@@ -1,4 +1,4 @@
-"""Ops of a stage: by torch's own functions, or by the user's."""
+"""The functions that run a stage's ops: torch's, or the user's."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ SENDS, STEPS = ("SEND_F", "RECV_F", "SEND_B", "RECV_B"), ("UNSHARD", "RESHARD", 
 
 @dataclass(frozen=True)
 class StageOps:
-    """The functions of one stage; ``x`` is its input, ``out`` its output and ``grad`` the gradient
-    of that.
+    """The functions of one stage.
+
+    ``x`` is an input, ``out`` the output and ``grad`` the gradient of the output.
     """
 
-    forward: Callable[[Any], Any]  # F: ``x`` to ``out``
-    # B: ``x, out, grad`` to the gradient of ``x``; gradients of parameters are added up
+    forward: Callable[[Any], Any]  # F: x -> out
+    # B: (x, out, grad) -> gradient of x; adds the gradients of parameters
     backward: Callable[[Any, Any, Any], Any]
-    # I: ``x, out, grad`` to the gradient of ``x`` and something for W
+    # I: (x, out, grad) -> (gradient of x, argument of W)
     backward_input: Callable[[Any, Any, Any], tuple[Any, Any]]
-    backward_weight: Callable[[Any], Any]  # W, from I's result
-    # an F with the op that runs in parallel: ``x`` and a function that runs this op, to ``out``;
-    # None for one after the other
+    backward_weight: Callable[[Any], Any]  # W: argument from I
+    # a pair: (x, function that runs the other op) -> out; None runs one op after the other
     pair: Callable[[Any, Callable[[], None]], Any] | None = None
-    # functions of the user's by kind, for sends and receives in place of torch's, and for steps of
-    # FSDP
+    # the user's functions by kind, for sends, receives and FSDP ops
     between: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
 
 @contextmanager
 def whole_parameters(ops: StageOps) -> Iterator[None]:
-    """Have a stage's parameters whole for the block, where the user has functions for that."""
+    """Gather a stage's sharded parameters for the block, if the user has functions for it."""
     ops.between.get("UNSHARD", lambda: None)()
     yield
     ops.between.get("RESHARD", lambda: None)()
@@ -46,11 +45,15 @@ def whole_parameters(ops: StageOps) -> Iterator[None]:
 def stage_ops(
     module: Any, *, first: bool, own: Mapping[str, Callable[..., Any]] | None = None
 ) -> StageOps:
-    """Take torch's functions for a module, and the user's ``own`` by kind (F, SEND_F, ...) where
-    there are any.
+    """Return the functions of a module's ops.
 
     As in torch's runtime, I of the first stage does nothing and its W is the whole backward, unless
-    I is the user's.
+    the user has a function for I.
+
+    Args:
+        module: the stage's module.
+        first: whether it is the first stage.
+        own: the user's functions by kind (F, SEND_F, ...), which replace torch's.
     """
     own = own or {}
     full, half, weight = backward_functions()
@@ -67,7 +70,7 @@ def stage_ops(
 
     whole = own.get("B", backward)
     halves = (
-        (lambda *held: (None, partial(whole, *held)), call)
+        (lambda *arguments: (None, partial(whole, *arguments)), call)
         if first
         else (backward_input, backward_weight)
     )
@@ -77,8 +80,10 @@ def stage_ops(
 
 
 def backward_functions() -> tuple[Any, Any, Any]:
-    """Torch's own backwards: full, for the input, for the weights (MissingDependency: this torch
-    has none).
+    """Return torch's functions for a full backward, its I and its W.
+
+    Raises:
+        MissingDependency: this torch cannot split a backward.
     """
     try:
         from torch.distributed.pipelining import _backward

@@ -1,8 +1,7 @@
-"""Stages of the user's own, from a function in a Python file: loaded, and checked against the
-contract.
+"""The user's stages, from a function in a Python file.
 
-Stages that take or return several tensors are made stages of one: the tensors between two stages
-travel as one message.
+A stage with several input or output tensors is wrapped into one with a single tensor, so that the
+tensors between two stages are one message.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ OWN_KINDS = (*OWN_COMPUTE, *SENDS, *STEPS)
 
 @dataclass(frozen=True)
 class UserModule:
-    """A function that makes stages: the file it is in, and its name."""
+    """A function that makes stages: its file and its name."""
 
     path: str
     function: str
@@ -39,17 +38,19 @@ class UserModule:
 
 @dataclass(frozen=True)
 class UserStage:
-    """One stage of the user's."""
+    """One stage of the user's model."""
 
-    module: Any  # its torch module
-    example: Any  # an input
-    ops: StageOps  # how it runs each kind of op; the output of the last stage's F is the loss
-    own: tuple[str, ...]  # the kinds of op that the user's functions run
+    module: Any  # the torch module
+    example: Any  # an example input
+    ops: StageOps  # the functions of its ops; F of the last stage returns the loss
+    own: tuple[str, ...]  # the kinds of op that run functions of the user
 
 
 def find_module(spec: str) -> UserModule:
-    """Run the file of ``FILE.py:FUNCTION`` and find the function (InputError: neither is there, or
-    it fails).
+    """Return the function named by ``FILE.py:FUNCTION``, after running its file.
+
+    Raises:
+        InputError: the file or the function does not exist, or the file fails.
     """
     path, _, function = spec.rpartition(":")
     if spec.endswith(".py"):
@@ -62,8 +63,10 @@ def find_module(spec: str) -> UserModule:
 
 
 def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStage:
-    """Make a stage, torch's seed set to its number before (InputError: the function fails, or
-    returns no module).
+    """Return a stage of the user's model; torch's seed is its number.
+
+    Raises:
+        InputError: the function fails, or does not return a module and an example input.
     """
     import torch
 
@@ -74,7 +77,7 @@ def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStag
     where = f"{of}, stage {stage}"
     if not (isinstance(made, (tuple, list)) and len(made) == 2):
         raise InputError(
-            f"{where}: returns {_name(made)}, not a module and an example input", CONTRACT
+            f"{where}: returns {_type_name(made)}, not a module and an example input", CONTRACT
         )
     module, example = made
     own: Mapping[str, Any] = {}
@@ -82,12 +85,14 @@ def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStag
         own = {key: value for key, value in module.items() if key != "module"}
         module = module.get("module")
     if not isinstance(module, torch.nn.Module):
-        raise InputError(f"{where}: the module is {_name(module)}, not a torch.nn.Module", CONTRACT)
+        raise InputError(
+            f"{where}: the module is {_type_name(module)}, not a torch.nn.Module", CONTRACT
+        )
     if isinstance(example, tuple | list):
-        example = _bundle_tensors(module, tuple(example), own, stage, where)
+        example = _join_inputs(module, tuple(example), own, stage, where)
     if not isinstance(example, torch.Tensor) or not example.ndim:
         raise InputError(
-            f"{where}: the example input is {_name(example)}, not a tensor with a dimension",
+            f"{where}: the example input is {_type_name(example)}, not a tensor with a dimension",
             CONTRACT,
         )
     if example.device.type != device:
@@ -96,29 +101,30 @@ def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStag
             "example.to(device)",
         )
     if stage and not example.is_floating_point():
-        raise InputError(f"{where}: takes {example.dtype}, which has no gradient", CHAIN)
-    _check_own(own, where)
+        raise InputError(
+            f"{where}: the example input is {example.dtype}, which has no gradient", CHAIN
+        )
+    _check_functions(own, where)
     _pack_output(module)
     ops = stage_ops(module, first=stage == 0, own=own)
     if stage == stages - 1:
-        ops = _add_loss(ops)
+        ops = _with_loss(ops)
     return UserStage(module, example.detach(), ops, tuple(own))
 
 
 def input_of(stage: UserStage, first: bool) -> Any:
-    """Copy the example, with a gradient to come where it is another stage's output."""
+    """Return a copy of the example input; it requires a gradient unless the stage is the first."""
     return stage.example.clone().requires_grad_(not first)
 
 
 def check_output(out: Any, last: bool, where: str) -> None:
-    """Refuse an output that cannot be sent, or has no gradient (InputError: no tensor, or nothing
-    is trained).
-    """
+    """Refuse an output that is not a tensor, has no gradient, or cannot be sent (InputError)."""
     import torch
 
     if not isinstance(out, torch.Tensor):
         raise InputError(
-            f"{where}: the output is {_name(out)}, not a tensor", "a tensor, or a tuple of tensors"
+            f"{where}: the output is {_type_name(out)}, not a tensor",
+            "a tensor, or a tuple of tensors",
         )
     if not out.requires_grad:
         raise InputError(
@@ -126,13 +132,14 @@ def check_output(out: Any, last: bool, where: str) -> None:
         )
     if not last and not out.ndim:
         raise InputError(
-            f"{where}: the output is a single number, and stages follow",
-            "the loss is the last stage's",
+            f"{where}: the output is a single number, but further stages follow",
+            "only the last stage returns a loss",
         )
 
 
 @cache
 def _load(of: UserModule) -> Callable[..., Any]:
+    """Return the user's function, after running its file once."""
     module = run_file(of.path)
     function = getattr(module, of.function, None)
     if not callable(function):
@@ -141,45 +148,50 @@ def _load(of: UserModule) -> Callable[..., Any]:
             for name, value in vars(module).items()
             if inspect.isfunction(value) and name[0] != "_"
         ]
-        have = f"one of {', '.join(names)}" if names else CONTRACT
-        raise InputError(f"{of.path} has no function '{of.function}'", have)
+        hint = f"one of {', '.join(names)}" if names else CONTRACT
+        raise InputError(f"{of.path} has no function '{of.function}'", hint)
     result: Callable[..., Any] = function
     return result
 
 
-def _bundle_tensors(
+def _join_inputs(
     module: Any, examples: tuple[Any, ...], own: Mapping[str, Any], stage: int, where: str
 ) -> Any:
-    """Make a stage of several tensors one of a single tensor (InputError: no dtype is common to
-    them, or none is).
+    """Make a module of several inputs accept one tensor, and return an example of it.
+
+    Raises:
+        InputError: an input is not a tensor, they have different dtypes, or the user has functions
+            of their own for ops.
     """
     import torch
 
     if any(kind in OWN_COMPUTE for kind in own):
         raise InputError(
-            f"{where}: functions of your own take one tensor, not {len(examples)}", CONTRACT
+            f"{where}: your functions must have one input tensor, not {len(examples)}", CONTRACT
         )
     for example in examples:
         if not isinstance(example, torch.Tensor) or not example.ndim:
             raise InputError(
-                f"{where}: an example input is {_name(example)}, not a tensor with a dimension",
+                f"{where}: an example input is {_type_name(example)}, not a tensor with a "
+                "dimension",
                 CONTRACT,
             )
     if not examples:
         raise InputError(f"{where}: there is no example input", CONTRACT)
     if stage and len(kinds := {example.dtype for example in examples}) > 1:
-        named = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+        dtypes = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
         raise InputError(
-            f"{where}: takes tensors of {named}", "one dtype, as several travel as one message"
+            f"{where}: the example inputs are of {dtypes}",
+            "one dtype: the inputs of a stage are one message",
         )
-    return _take_several(module, examples, first=stage == 0)
+    return _unpack_input(module, examples, first=stage == 0)
 
 
-def _take_several(module: Any, examples: tuple[Any, ...], *, first: bool) -> Any:
-    """Let a module of several tensors take one; returns an example of that.
+def _unpack_input(module: Any, examples: tuple[Any, ...], *, first: bool) -> Any:
+    """Make a module unpack its inputs from one tensor, and return an example of that tensor.
 
-    Nothing sends the ``first`` stage its input: it takes the first tensor, and the others are the
-    same each time.
+    The ``first`` stage receives no message: only its first input varies, the others are the
+    examples.
     """
     import torch
 
@@ -198,33 +210,32 @@ def _take_several(module: Any, examples: tuple[Any, ...], *, first: bool) -> Any
 
 
 def _pack_output(module: Any) -> None:
-    """Let a module that returns several tensors return one, end to end; anything else passes as it
-    is.
-    """
+    """Make a module that returns several tensors of one dtype return them as one, end to end."""
     import torch
 
     def pack(_: Any, __: Any, out: Any) -> Any:
-        several = isinstance(out, tuple | list) and all(
+        has_several = isinstance(out, tuple | list) and all(
             isinstance(part, torch.Tensor) for part in out
         )
-        if not several or len({part.dtype for part in out}) != 1:
+        if not has_several or len({part.dtype for part in out}) != 1:
             return out
         return torch.cat([part.flatten() for part in out])
 
     module.register_forward_hook(pack)
 
 
-def _check_own(own: Mapping[str, Any], where: str) -> None:
-    """Refuse functions of kinds that there are not, and half a split backward."""
+def _check_functions(own: Mapping[str, Any], where: str) -> None:
+    """Refuse functions for unknown kinds, and I without W or W without I (InputError)."""
     for kind, function in own.items():
         if kind not in OWN_KINDS:
             raise InputError(
-                f"{where}: a function of '{kind}'", f"'module' and any of {', '.join(OWN_KINDS)}"
+                f"{where}: not a kind of op: '{kind}'",
+                f"'module' and any of {', '.join(OWN_KINDS)}",
             )
         if not callable(function):
             raise InputError(
-                f"{where}: {kind} is {_name(function)}, not a function",
-                f"{kind} of a stage is called",
+                f"{where}: {kind} is {_type_name(function)}, not a function",
+                f"a function for {kind}",
             )
     if ("I" in own) != ("W" in own):
         raise InputError(
@@ -233,19 +244,19 @@ def _check_own(own: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _add_loss(ops: StageOps) -> StageOps:
-    """End F in the loss: the output where it is a single number, else the mean of its squares."""
+def _with_loss(ops: StageOps) -> StageOps:
+    """Return the functions with a forward, and a pair, that return the loss of the output."""
 
-    def ended(function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given: loss_of(function(*given))
+    def then_loss(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments: loss_of(function(*arguments))
 
-    return replace(ops, forward=ended(ops.forward), pair=ops.pair and ended(ops.pair))
+    return replace(ops, forward=then_loss(ops.forward), pair=ops.pair and then_loss(ops.pair))
 
 
 def loss_of(out: Any) -> Any:
-    """Return an output that is a single number, else the mean of its squares."""
+    """Return the loss of an output: itself if it is a single number, else the mean of squares."""
     return out.square().mean() if getattr(out, "ndim", 0) else out
 
 
-def _name(value: Any) -> str:
+def _type_name(value: Any) -> str:
     return f"a {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""Op times and bytes of stages of the user's own, measured one stage after the other."""
+"""Op times and bytes of the user's stages, measured one stage after the other."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def measure_stages(
     tick: Tick,
     together: bool = True,
 ) -> tuple[list[OpTime], list[StageSize]]:
-    """Measure F, B, I, W and a pair of each stage, its memory and its messages; one stage is in
-    memory at a time.
+    """Return the times of F, B, I, W and a pair of each stage, and its bytes and messages.
 
-    Without ``together`` a pair is measured only where the user has a function for it, as in a run.
+    Only one stage is in memory at a time. Without ``together`` a pair is measured only if the user
+    has a function for it, as in a run.
 
     Raises:
-        InputError: the user's code fails, or its stages do not chain or have no gradient; the
-            message names the stage.
+        InputError: the user's code fails, a stage's output is not the next one's input, or there is
+            no gradient; the message names the stage.
         MissingDependency: this torch cannot split a backward.
     """
     times: list[OpTime] = []
@@ -48,19 +48,19 @@ def measure_stages(
     with one_thread(device):
         for number in range(stages):
             where = f"{of}, stage {number}"
-            made = make_stage(of, number, stages, device)
-            takes = made.example
-            if number and (sent.shape, sent.dtype) != (takes.shape, takes.dtype):
+            stage = make_stage(of, number, stages, device)
+            expected = stage.example
+            if number and (sent.shape, sent.dtype) != (expected.shape, expected.dtype):
                 raise InputError(
-                    f"{where}: takes {_shape(takes)}, and stage {number - 1} returns "
+                    f"{where}: its input is {_shape(expected)}, and stage {number - 1} returns "
                     f"{_shape(sent)}",
                     CHAIN,
                 )
-            with outside_code(of.path, f"stage {number}"), whole_parameters(made.ops):
-                sent = _check_gradients(made, number, stages, where)
-                sizes.append(_size_of(made, number, sent if number < stages - 1 else None))
-                example = partial(input_of, made, number == 0)
-                run = partial(time_once, made.ops, example, stopwatch(device), pairs=together)
+            with outside_code(of.path, f"stage {number}"), whole_parameters(stage.ops):
+                sent = _check_gradients(stage, number, stages, where)
+                sizes.append(_size_of(stage, number, sent if number < stages - 1 else None))
+                example = partial(input_of, stage, number == 0)
+                run = partial(time_once, stage.ops, example, stopwatch(device), pairs=together)
                 (found,) = collect([(f"stage {number}", run)], repeats, warm_up, tick)
                 times += [
                     op_time("stage", kind, 0, each, stage=number) for kind, each in found.items()
@@ -72,36 +72,41 @@ def _shape(tensor: Any) -> str:
     return f"{tuple(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def _check_gradients(made: UserStage, number: int, stages: int, where: str) -> Any:
-    """Run F and B once, and return a tensor shaped as the output, without memory."""
+def _check_gradients(stage: UserStage, number: int, stages: int, where: str) -> Any:
+    """Run F and B once, and return a tensor of the output's shape and dtype without memory.
+
+    Raises:
+        InputError: the output cannot be sent, or B returns no gradient of the input's shape.
+    """
     import torch
 
-    x = input_of(made, number == 0)
-    out = made.ops.forward(x)
+    x = input_of(stage, number == 0)
+    out = stage.ops.forward(x)
     check_output(out, number == stages - 1, where)
-    back = made.ops.backward(x, out, None if number == stages - 1 else torch.ones_like(out))
+    gradient = stage.ops.backward(x, out, None if number == stages - 1 else torch.ones_like(out))
     if number:
-        if not isinstance(back, torch.Tensor):
+        if not isinstance(gradient, torch.Tensor):
             raise InputError(
-                f"{where}: its backward gives no gradient of its input",
+                f"{where}: its backward returns no gradient of its input",
                 "the output must depend on the input, without detach(); B and I return "
                 "the gradient",
             )
-        if back.shape != x.shape:
+        if gradient.shape != x.shape:
             raise InputError(
-                f"{where}: the gradient of its input is {_shape(back)}, the input {_shape(x)}",
+                f"{where}: the gradient of its input is {_shape(gradient)}, the input {_shape(x)}",
                 CHAIN,
             )
     return out.detach().to("meta")
 
 
-def _size_of(made: UserStage, number: int, sent: Any) -> StageSize:
-    weights = list(made.module.parameters())
-    held = activation_bytes(made.module, made.ops, lambda: input_of(made, number == 0))
+def _size_of(stage: UserStage, number: int, sent: Any) -> StageSize:
+    """Return the bytes of a stage: its message, parameters and activations."""
+    weights = list(stage.module.parameters())
+    bytes_after = activation_bytes(stage.module, stage.ops, lambda: input_of(stage, number == 0))
     return StageSize(
         number,
         0 if sent is None else sent.numel() * sent.element_size(),
         sum(p.numel() for p in weights),
         sum(p.numel() * p.element_size() for p in weights),
-        *held,
+        *bytes_after,
     )

@@ -1,1 +1,1 @@
-"""Recorder for training scripts: marks, hooks on pipeline runtimes, and the file of a process."""
+"""Recorder of training scripts: marks, hooks on pipeline runtimes, and a file for each process."""

@@ -1,5 +1,6 @@
-"""The file of one recorded process, in the format ``ppsim.ops/1``: JSON lines, a header and a row
-per op.
+"""The file of one recorded process in the format ``ppsim.ops/1``.
+
+It has JSON lines: a header, then a row for each op.
 """
 
 from __future__ import annotations
@@ -23,15 +24,13 @@ from ppsim.version import VERSION
 
 SCHEMA = "ppsim.ops/1"
 PAIRED = {("F", "B"), ("F", "I"), ("B", "F"), ("I", "F")}
-MOST_OPS = 1 << 17  # of a step, where microbatches tell when it ends
+MOST_OPS = 1 << 17  # most ops of a step whose end is only seen by microbatches that repeat
 NONE = -1
-_RECORDINGS = count()  # of this process
+_RECORDINGS = count()  # numbers of this process's recordings
 
 
 class Row(NamedTuple):
-    """One op: its kind and place, the moments as the clock marks them, and its step; -1 where a
-    number is missing.
-    """
+    """One op; missing numbers are -1. Moments are marks of the recording's clock."""
 
     kind: str
     stage: int
@@ -52,15 +51,16 @@ class Process:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def fill_in(self, device: int, replica: int, **more: Any) -> None:
-        """Fill in device and replica from a runtime where the user has given neither."""
+        """Set device and replica as a runtime states them, unless the user has given them."""
         self.device = device if self.device is None else self.device
         self.replica = replica if self.replica is None else self.replica
         self.extra |= more
 
 
 class OpsFile:
-    """The file of this process; its header is made with the first ops, when it is known which
-    device they ran on.
+    """The file of this process.
+
+    Its header is written with the first ops, because the device is not known earlier.
     """
 
     def __init__(self, path: Any, process: Process) -> None:
@@ -76,14 +76,14 @@ class OpsFile:
         return bool(self._name)
 
     def start(self, clock_name: str, clock: Clock) -> None:
-        """Collect the entries of the header, when the process is set up."""
+        """Collect the entries of the header once the process is set up."""
         self._clock = clock
         self._rank, ranks = _rank()
         self._header = {
             "clock": clock_name,
             "ranks": ranks,
             "rank": self._rank,
-            "run": _run_of_all(),
+            "run": _run_name(),
             "ppsim": VERSION,
         }
 
@@ -92,7 +92,7 @@ class OpsFile:
 
         Raises:
             OSError: they cannot be written.
-            ValueError: too many ops in a step that nothing ends.
+            ValueError: a step has more than ``MOST_OPS`` ops.
         """
         if not rows:
             return
@@ -101,24 +101,22 @@ class OpsFile:
         self.writer.append(self._name, (header + lines).encode())
 
     def close(self) -> None:
-        """End the file (OSError: it could not be written whole)."""
+        """Complete the file (OSError: it could not be written in full)."""
         self.writer.close()
 
     def _begin(self) -> str:
-        """Name the file, and return its header."""
+        """Set the file's name, and return its header line."""
         process, rank = self.process, self._rank
-        device, replica = (
-            process.device if process.device is not None else max(rank, 0),
-            process.replica or 0,
-        )
-        told = {"device": device, "replica": replica, **self._header, **process.extra}
+        device = process.device if process.device is not None else max(rank, 0)
+        replica = process.replica or 0
+        entries = {"device": device, "replica": replica, **self._header, **process.extra}
         torch = sys.modules.get("torch")
         header = {
             "schema": SCHEMA,
             "unit": "ms",
             "epoch": self._epoch / 1e9,
             "host": platform.node(),
-            **{name: value for name, value in told.items() if value not in (None, "", NONE)},
+            **{name: value for name, value in entries.items() if value not in (None, "", NONE)},
             **({"torch": str(torch.__version__)} if torch else {}),
         }
         line = json.dumps(header, allow_nan=False) + "\n"
@@ -126,9 +124,7 @@ class OpsFile:
         return line
 
     def _lines(self, rows: Sequence[Row]) -> Iterator[str]:
-        """Write each op as a line; ops of one device that run at once are a pair, and share their
-        times.
-        """
+        """Yield a line for each op; ops that run at the same time are a pair and share times."""
         ns, zero, iteration = self._clock.ns, self._zero, 0
         names = {kind: json.dumps(kind) for kind in {row.kind for row in rows}}
         timed = [(ns(row.start), ns(row.end), row) for row in rows]
@@ -141,24 +137,22 @@ class OpsFile:
                 self._seen[kind, stage, microbatch] += 1
                 if len(self._seen) > MOST_OPS:
                     raise ValueError(
-                        f"{MOST_OPS:,} ops, none of them twice: microbatches count from 0 in each "
-                        f"step"
+                        f"{MOST_OPS:,} ops without a repeated microbatch: microbatches must count "
+                        f"from 0 in each step"
                     )
             cells = (
                 f'"iteration": {iteration}, "stage": {stage}, "kind": {names[kind]}, '
                 f'"microbatch": {microbatch}'
             )
             times = f'"start": {(start - zero) / 1e6:.6f}, "end": {(end - zero) / 1e6:.6f}'
-            reached = "" if posted is None else f', "posted": {(ns(posted) - zero) / 1e6:.6f}'
-            yield f"{{{cells}, {times}{reached}}}\n"
+            post = "" if posted is None else f', "posted": {(ns(posted) - zero) / 1e6:.6f}'
+            yield f"{{{cells}, {times}{post}}}\n"
 
 
 def _join_pairs(timed: Sequence[tuple[int, int, Row]]) -> Iterator[tuple[int, int, Row]]:
-    """Give a forward and a backward that overlap, one in a thread of its own, the same start and
-    end.
-    """
+    """Yield ops by start; a forward and a backward that overlap get the same start and end."""
     ordered = sorted(timed, key=lambda row: row[0])
-    last = NONE  # the last forward or backward
+    last = NONE  # index of the last forward or backward
     for at, (start, end, row) in enumerate(ordered):
         if row.kind not in ("F", "B", "I"):
             continue
@@ -170,8 +164,9 @@ def _join_pairs(timed: Sequence[tuple[int, int, Row]]) -> Iterator[tuple[int, in
 
 
 def _epoch(zero: int) -> int:
-    """The time of day of a moment of the clock, in ns: from the readings of both clocks that lie
-    closest together.
+    """Return the time of day in ns at a moment of the monotonic clock.
+
+    Of several readings of both clocks, those closest together count.
     """
     readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(TRIES)]
     before, now, after = min(readings, key=lambda each: each[2] - each[0])
@@ -179,8 +174,9 @@ def _epoch(zero: int) -> int:
 
 
 def _rank() -> tuple[int, int]:
-    """The rank of this process and their number, as torch.distributed or a launcher says; -1 where
-    none does.
+    """Return the rank of this process and the number of ranks, -1 if they are not known.
+
+    They are those of torch.distributed or of a launcher.
     """
     torch = sys.modules.get("torch")
     if torch and torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -192,9 +188,10 @@ def _rank() -> tuple[int, int]:
     return NONE, NONE
 
 
-def _run_of_all() -> str | None:
-    """A name that all processes of a run share and no other run has: the first that asks the store
-    makes it.
+def _run_name() -> str | None:
+    """Return a unique name that all processes of a run share, or None without torch.distributed.
+
+    The first process that asks torch's store makes it.
     """
     torch = sys.modules.get("torch")
     if not torch or not torch.distributed.is_available() or not torch.distributed.is_initialized():
@@ -206,5 +203,5 @@ def _run_of_all() -> str | None:
         return str(
             store.compare_set(f"ppsim.record/{next(_RECORDINGS)}", "", uuid.uuid4().hex).decode()
         )
-    except Exception:  # a store of a kind that cannot do this
+    except Exception:  # the store does not support it
         return None

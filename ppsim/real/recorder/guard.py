@@ -1,6 +1,4 @@
-"""The wall between the recorder and the program that it observes: neither one's errors reach the
-other.
-"""
+"""Separation of the recorder from the recorded program: errors of one never reach the other."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ class Guard(Protocol):
     running: bool
 
     def safely(self, work: Callable[..., Result], *given: Any, **named: Any) -> Result | None:
-        """Call work of the recorder; a fault of it gives None and ends the recording."""
+        """Return the result of the recorder's ``work``; an error ends the recording: None."""
 
 
 def observed_function(
@@ -33,19 +31,18 @@ def observed_function(
     after: Callable[[Any, Any], None],
     failed: Callable[[], None] | None = None,
 ) -> Callable[..., Any]:
-    """Return a function that calls the original and is observed by a recording while the original
-    runs.
+    """Return a function that calls the original and reports the call to a recording.
 
-    The original is called once, with exactly the caller's arguments; whatever it returns or raises
-    is passed on.
+    The original is called once with exactly the caller's arguments; its result or exception is
+    passed on.
 
     Args:
         guard: the recording.
         original: the observed function.
-        before: is called first with what is given; where it returns None, this call is not
+        before: called first, with the caller's arguments; if it returns None, the call is not
             observed.
-        after: is called with what ``before`` returned and with the result.
-        failed: is called where the original raises.
+        after: called with the result of ``before`` and the original's result.
+        failed: called if the original raises.
     """
 
     @wraps(original, updated=())
@@ -66,9 +63,7 @@ def observed_function(
 
 
 def is_of_the_program(error: BaseException) -> bool:
-    """Tell whether a signal handler of the program raised an error while the recorder was at
-    work.
-    """
+    """Return whether a signal handler of the program raised the error while the recorder ran."""
     handlers = {
         code for each in signal.valid_signals() if (code := _code_of(signal.getsignal(each)))
     }
@@ -81,9 +76,7 @@ def is_of_the_program(error: BaseException) -> bool:
 
 
 def _code_of(handler: Any) -> CodeType | None:
-    """Return the code that a signal's handler runs: of a function, a method, a partial one, or an
-    object's call.
-    """
+    """Return the code of a signal handler, which may be any callable; None for another value."""
     handler = handler.func if isinstance(handler, partial) else handler
     if not isinstance(handler, FunctionType | MethodType) and callable(handler):
         handler = type(handler).__call__
@@ -92,8 +85,10 @@ def _code_of(handler: Any) -> CodeType | None:
 
 
 def warn(text: str) -> None:
-    """Warn; on standard error where warnings are errors, as nothing may end the program that is
-    recorded.
+    """Warn the user.
+
+    If warnings are errors, the text goes to standard error instead: nothing may end the recorded
+    program.
     """
     try:
         warnings.warn(text, stacklevel=_level_of_the_program())
@@ -109,9 +104,7 @@ def warn(text: str) -> None:
 
 
 def _level_of_the_program() -> int:
-    """Return how many calls above :func:`warn` the line of the program is that the recorder was
-    called from.
-    """
+    """Return the number of calls from the program's line down to :func:`warn`."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("ppsim."):
         frame, level = frame.f_back, level + 1
@@ -119,12 +112,12 @@ def _level_of_the_program() -> int:
 
 
 def describe(error: Exception) -> str:
-    """Describe the error in one line."""
+    """Return a description of the error in one line."""
     try:
         if isinstance(error, OSError) and error.strerror:
             where = f"'{error.filename}': " if error.filename else ""
             return shorten(f"{where}{error.strerror}")
         lines = str(error).splitlines()
         return shorten(f"{type(error).__name__}: {lines[0]}") if lines else type(error).__name__
-    except Exception:  # an error that cannot be written
+    except Exception:  # an error without a text
         return type(error).__name__

@@ -1,6 +1,6 @@
-"""The notes of one recorded process, which hooks and marks add to and which are written in time.
+"""The ops of one recorded process, from hooks and marks, and their regular writing to a file.
 
-Nothing here raises into the program that is recorded: a fault ends the recording with one warning.
+Nothing here raises into the recorded program: an error ends the recording with one warning.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from ppsim.real.recorder.file import OpsFile, Process, Row
 from ppsim.real.recorder.guard import describe, is_of_the_program, warn
 from ppsim.real.runs.streams import Clock, Events, Wall, clock
 
-EVERY_S = 1.0  # at most this often times are written
-# how long the end of a recording waits for a GPU, and how often it looks
-WAIT_S, POLL_S = 10.0, 0.001
-MANY_ROWS = 1 << 14  # ops that are written before a step ends
-MOST_ROWS = 1 << 18  # ops that a GPU has not reached before the recording is given up
+EVERY_S = 1.0  # least seconds between two writes
+WAIT_S = 10.0  # seconds that the end of a recording waits for a GPU
+POLL_S = 0.001  # seconds between two questions whether the GPU is done
+MANY_ROWS = 1 << 14  # unwritten ops from which on they are also written within a step
+MOST_ROWS = 1 << 18  # ops that a GPU has not finished, above which the recording is given up
 NONE = -1
 Result = TypeVar("Result")
 
 
 class Notes:
-    """The ops of a process as they end.
+    """The ops of a process, noted as they end.
 
     Attributes:
-        process: its device, replica and header.
+        process: the process's device, replica and header.
         rows: ops that are not written yet.
         step: the training step, from 0; -1 before the first one.
         running: whether ops are noted.
-        open: a mark for each op that has begun and not ended.
-        failed: whether a fault ended the recording.
-        clock: of this process.
+        open: an entry for each marked op that has begun and not ended.
+        failed: whether an error ended the recording, or a part of it.
+        clock: the clock of this process.
     """
 
     def __init__(self, process: Process, steps: int | None, clock: str) -> None:
         self.process, self.running = process, False
         self._steps, self._wanted = steps, clock
         self._writing = threading.Lock()
-        self._unfinished = False  # whether the file has not been ended
+        self._unfinished = False  # whether the file is still incomplete
         self._reset()
 
     def _reset(self) -> None:
@@ -58,7 +58,7 @@ class Notes:
         self.running = self._unfinished = True
 
     def safely(self, work: Callable[..., Result], *given: Any, **named: Any) -> Result | None:
-        """Call work of the recorder; a fault of it gives None and ends the recording."""
+        """Return the result of the recorder's ``work``; an error ends the recording: None."""
         try:
             return work(*given, **named)
         except Exception as error:
@@ -66,24 +66,22 @@ class Notes:
             return None
 
     def give_up(self, error: Exception) -> None:
-        """Stop recording after a fault, and say so once; an error of the program itself is passed
-        on.
-        """
+        """Stop recording after an error, with one warning; an error of the program is re-raised."""
         if is_of_the_program(error):
             raise error
         if not self.running:
             return
         self.running = False
-        self.warn_once(f"ppsim.record stopped, and the program goes on: {describe(error)}")
+        self.warn_once(f"ppsim.record stopped, and the program continues: {describe(error)}")
 
     def warn_once(self, text: str) -> None:
-        """Warn about the reason why the recording, or a part of it, ended; only the first time."""
+        """Warn that the recording, or a part of it, ended; only the first time."""
         if not self.failed:
             self.failed = True
             warn(text)
 
     def mark(self) -> Any:
-        """Note the moment; None where the recording has ended."""
+        """Return a mark of this moment, or None if the recording has ended."""
         if not self.running:
             return None
         try:
@@ -93,9 +91,7 @@ class Notes:
             return None
 
     def _first_mark(self) -> Any:
-        """Note the first moment: only now, with the process set up, is it known which clock that
-        is.
-        """
+        """Select the clock, now that the process is set up, and return the first mark."""
         if self._clock == "auto":
             self._clock = "cuda" if _uses_gpu() else "cpu"
         if self._clock == "cuda" and _is_captured():
@@ -107,18 +103,16 @@ class Notes:
         return self._mark()
 
     def _mark_on_gpu(self) -> Any:
-        """Record an event; None while a CUDA graph is captured, which would take the event into the
-        graph.
-        """
+        """Return an event, or None while a CUDA graph is captured: the graph would contain it."""
         return None if _is_captured() else self.clock.mark()
 
     def note(
         self, kind: str, stage: int, microbatch: int, start: Any, end: Any, posted: Any = None
     ) -> None:
-        """Note one op that has run; one whose moments were not marked is left out.
+        """Note one op that has run, unless its start or end was not marked.
 
         Raises:
-            TypeError: the kind is not a text, or the stage or microbatch not a whole number.
+            TypeError: the kind is not a text, or stage or microbatch is not a whole number.
         """
         if self.running and start is not None and end is not None:
             if not isinstance(kind, str):
@@ -132,7 +126,7 @@ class Notes:
                 self.write_due()
 
     def begin_step(self) -> None:
-        """A training step begins."""
+        """Begin a training step."""
         self.step += 1
 
     def end_step(self) -> None:
@@ -143,58 +137,59 @@ class Notes:
             self.write_due()
 
     def write_due(self) -> None:
-        """Write the ops that have run, where some time has passed since the last were written and
-        none is open.
-        """
+        """Write the ops that have run, ``EVERY_S`` after the last write, unless a mark is open."""
         now = time.monotonic()
         if self.running and now - self._written > EVERY_S and not self.open:
             self._written = now
             self.safely(self._write_run)
 
     def _write_run(self) -> None:
-        """Write the ops that the clock has reached; after a fault, hold none.
+        """Write the ops that have run; after an error, drop all.
 
-        Another thread that writes is not waited for.
+        Does nothing while another thread writes.
         """
         try:
-            self._write_reached()
+            self._write_ended()
         except Exception:
             self.rows.clear()
             raise
 
-    def _write_reached(self) -> None:
+    def _write_ended(self) -> None:
+        """Write the first rows up to one that has not ended on the clock."""
         if self.file.writer.failure:
             raise self.file.writer.failure
         if isinstance(self.clock, Events) and _is_captured():
-            return  # a capture allows no question about events
+            return  # events cannot be queried during a capture
         if not self._writing.acquire(blocking=False):
             return
         try:
             rows = self.rows  # other threads append to it meanwhile
-            held, passed = len(rows), self.clock.is_reached
-            reached = next((at for at in range(held) if not passed(rows[at].end)), held)
-            while 0 < reached < held and self._overlaps(reached):
-                reached -= 1
-            if not reached and held > MOST_ROWS:
-                raise RuntimeError(f"the GPU has not reached any of the last {held:,} ops")
-            if reached:
-                run = rows[:reached]
-                self.file.write(run)
-                del rows[:reached]
-                self.clock.rebase(run[-1].end)
+            count, is_reached = len(rows), self.clock.is_reached
+            ended = next((at for at in range(count) if not is_reached(rows[at].end)), count)
+            while 0 < ended < count and self._overlaps(ended):
+                ended -= 1
+            if not ended and count > MOST_ROWS:
+                raise RuntimeError(f"the GPU has not reached any of the last {count:,} ops")
+            if ended:
+                written = rows[:ended]
+                self.file.write(written)
+                del rows[:ended]
+                self.clock.rebase(written[-1].end)
         finally:
             self._writing.release()
 
     def _overlaps(self, at: int) -> bool:
-        """Return whether the op at a place began before the end of the one before it, which has
-        ended: both may be a pair.
+        """Return whether the op at an index began before the previous one ended: a pair, perhaps.
+
+        The previous op has ended.
         """
         start, ns = self.rows[at].start, self.clock.ns
         return self.clock.is_reached(start) and ns(start) < ns(self.rows[at - 1].end)
 
     def end(self, wait_s: float = WAIT_S) -> None:
-        """Write the remaining rows, once; of a GPU the ones that it reaches within some seconds, as
-        it may hang.
+        """Write the remaining rows, once, and complete the file.
+
+        Ops that a GPU does not finish within ``wait_s`` seconds are dropped: it may hang.
         """
         if self._unfinished:
             self._unfinished = False
@@ -204,7 +199,7 @@ class Notes:
     def _end(self, wait_s: float) -> None:
         if isinstance(self.clock, Events) and _is_captured():
             raise RuntimeError(
-                "it ends while a CUDA graph is captured, which allows no question about events"
+                "it ended while a CUDA graph was captured, when events cannot be queried"
             )
         until = time.monotonic() + wait_s
         while (
@@ -215,15 +210,13 @@ class Notes:
         self.file.close()
 
     def abandon(self) -> None:
-        """Note nothing more and write nothing: in a process that was forked off, whose parent does
-        both.
-        """
+        """Note and write nothing more: this process was forked, and its parent records."""
         self.running = self._unfinished = False
         self.rows.clear()
 
 
 def _uses_gpu() -> bool:
-    """Return whether torch computes on a GPU here; False if this torch cannot be asked."""
+    """Return whether torch uses a GPU in this process."""
     try:
         torch = sys.modules.get("torch")
         return torch is not None and bool(torch.cuda.is_available() and torch.cuda.is_initialized())
@@ -232,7 +225,7 @@ def _uses_gpu() -> bool:
 
 
 def _is_captured() -> bool:
-    """Return whether work on the current stream is captured into a CUDA graph."""
+    """Return whether the current stream is being captured into a CUDA graph."""
     import torch
 
     return bool(torch.cuda.is_current_stream_capturing())

@@ -1,4 +1,4 @@
-"""Record the ops of this process: its marks, its clock, and when they are written."""
+"""The recorder of this process's ops: ``ppsim.record``, and marks of single ops."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ CLOCKS = ("auto", "cpu", "cuda")
 class Recorder(Notes):
     """Record every op that runs inside a ``with`` block, into one file per process.
 
-    Schedules of torch.distributed.pipelining and of Megatron-LM are recorded by themselves; ops of
-    other loops where :class:`Op` marks them. Outside of the block nothing is changed, and inside of
-    it nothing that is computed. Nothing is raised either: where a recording cannot begin or go on,
-    one warning says why, and the program goes on.
+    Schedules of torch.distributed.pipelining and of Megatron-LM are recorded automatically; other
+    ops are marked with :class:`Op`. The recorder changes nothing outside of the block and no result
+    inside it. It raises nothing: if a recording cannot begin or continue, one warning gives the
+    reason and the program continues.
 
     Args:
-        path: a folder, the same for all processes. Each makes a new file in it; earlier ones stay.
-        steps: how many training steps are recorded; all where it is None.
-        device: the pipeline rank of this process; that of torch's stage, or Megatron's, where it is
-            None.
-        replica: its data-parallel rank, likewise.
-        clock: ``cpu``; ``cuda``, events on the current stream; ``auto``, the GPU's where torch uses
-            one.
+        path: a folder, the same for all processes. Each process makes a new file in it and leaves
+            existing ones alone.
+        steps: number of training steps to record; None records all.
+        device: pipeline rank of this process; None takes that of torch's stage or of Megatron.
+        replica: data-parallel rank of this process; None takes that of torch or of Megatron.
+        clock: ``cpu``; ``cuda`` (events on the current stream); or ``auto`` (``cuda`` if torch uses
+            a GPU).
     """
 
     active: Recorder | None = None
@@ -58,7 +58,7 @@ class Recorder(Notes):
             if is_of_the_program(error):
                 raise
             reason = str(error) if isinstance(error, _CannotRecord) else describe(error)
-            warn(f"ppsim.record records nothing, and the program goes on: {reason}")
+            warn(f"ppsim.record records nothing, and the program continues: {reason}")
             return self
         Recorder.active = self
         try:
@@ -69,8 +69,7 @@ class Recorder(Notes):
                 self.end(0.0)
                 raise
             self.warn_once(
-                f"ppsim.record records marked ops alone, and no pipeline of torch's: "
-                f"{describe(error)}"
+                f"ppsim.record records only marked ops, and no pipeline of torch: {describe(error)}"
             )
         except BaseException:
             self.end(0.0)
@@ -84,34 +83,34 @@ class Recorder(Notes):
         trace: TracebackType | None,
     ) -> None:
         recorded = self.running
-        self.end(WAIT_S if kind is None else 0.0)  # an error is not held up
+        self.end(WAIT_S if kind is None else 0.0)  # do not delay an error
         if recorded and kind is None and not (self.failed or self.file.has_ops):
             warn("ppsim.record saw no op: no step of a pipeline ran, and no op was marked")
 
     def end(self, wait_s: float = WAIT_S) -> None:
-        """Take the hooks off and write the remaining rows."""
+        """Remove the hooks and write the remaining rows."""
         if Recorder.active is self:
             Recorder.active = None
             self.safely(self._hooks.close)
         super().end(wait_s)
 
     def _check(self) -> None:
-        """Refuse a recording that is not possible (_CannotRecord)."""
+        """Refuse wrong arguments, and a second recording in this process (_CannotRecord)."""
         if not (isinstance(self._wanted, str) and self._wanted in CLOCKS):
             raise _CannotRecord(
-                f"not a clock: {_type_name(self._wanted)}; expected one of {', '.join(CLOCKS)}"
+                f"not a clock: {_quoted(self._wanted)}; expected one of {', '.join(CLOCKS)}"
             )
         process = self.process
         self._steps = _whole_number("number of steps", self._steps, 1, "or None for all")
         process.device = _whole_number("device", process.device, 0, "or None")
         process.replica = _whole_number("replica", process.replica, 0, "or None")
         if self._wanted == "cuda" and "torch" not in sys.modules:
-            raise _CannotRecord("a GPU's clock needs torch, and this process has not imported it")
+            raise _CannotRecord("the clock cuda needs torch, and this process has not imported it")
         if Recorder.active:
             raise _CannotRecord("this process is being recorded already")
 
     def _hook(self) -> None:
-        """Put hooks on the runtimes of pipelines that this process can have."""
+        """Put hooks on the pipeline runtimes that this process has imported."""
         torch = sys.modules.get("torch")
         if torch and torch.distributed.is_available():
             from ppsim.real.recorder.torch_hooks import hook
@@ -127,35 +126,36 @@ class _CannotRecord(Exception):
     """A recording cannot begin; the message is for the user."""
 
 
-def _whole_number(what: str, value: Any, least: int, otherwise: str) -> int | None:
-    """Return a whole number of any type as Python's; None stays."""
+def _whole_number(noun: str, value: Any, least: int, alternative: str) -> int | None:
+    """Return a whole number of any type as an int, or None for None (_CannotRecord: other)."""
     try:
         number = None if value is None else index(value)
     except Exception:
         number = least - 1
     if number is not None and number < least:
         raise _CannotRecord(
-            f"not a {what}: {_type_name(value)}; expected {least} or more, {otherwise}"
+            f"not a {noun}: {_quoted(value)}; expected {least} or more, {alternative}"
         )
     return number
 
 
-def _type_name(value: Any) -> str:
+def _quoted(value: Any) -> str:
+    """Return a value as quoted text, or the name of its type if it has no text."""
     try:
         return quote(value)
-    except Exception:  # a value that cannot be written
+    except Exception:
         return f"a {type(value).__name__}"
 
 
-def _forget() -> None:
-    """Leave the recording to the process that this one was forked from."""
+def _abandon_in_child() -> None:
+    """End the recording in a forked process; the parent continues it."""
     if Recorder.active:
         Recorder.active.abandon()
         Recorder.active = None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_abandon_in_child)
 
 
 class Op:
@@ -165,9 +165,9 @@ class Op:
 
     Args:
         kind: ``F``, ``B``, ``I``, ``W``, ``R``, ``SEND_F``, ``RECV_F``, ``SEND_B``, ``RECV_B``, or
-            a name of your own, such as ``OPTIMIZER``.
-        stage: of the whole model, from 0; -1 for an op of none.
-        microbatch: from 0; -1 for an op of none.
+            another name, such as ``OPTIMIZER``.
+        stage: stage of the whole model, from 0; -1 for an op without a stage.
+        microbatch: microbatch, from 0; -1 for an op without one.
     """
 
     __slots__ = ("_recorder", "_start", "kind", "microbatch", "stage")

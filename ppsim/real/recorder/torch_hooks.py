@@ -1,9 +1,8 @@
-"""Hooks on torch.distributed.pipelining: on the functions that each of its schedules calls, its
-runtime and the others.
+"""Hooks on the functions that all schedules of torch.distributed.pipelining call.
 
-An op is the compute of a stage and does not include the wait for its input; the loss belongs to the
-forward of the last stage. A send is the moment of its post, a receive lasts from its post to the
-end of the wait for it.
+An op is the compute of a stage, without the wait for its input; the loss belongs to the forward of
+the last stage. A send is the moment of its post. A receive lasts from its post to the end of the
+wait for it.
 """
 
 from __future__ import annotations
@@ -23,38 +22,40 @@ FSDP = {"UNSHARD", "RESHARD"}
 
 @contextmanager
 def hook(recorder: Notes) -> Iterator[None]:
-    """Note every op of torch's pipelines while the block lasts (TypeError: this torch computes them
-    otherwise).
+    """Note every op of torch's pipelines during the block.
+
+    Raises:
+        TypeError: this torch lacks one of the functions.
     """
     try:
         from torch.distributed.pipelining import schedules, stage
-    except ImportError:  # a torch without it
+    except ImportError:  # this torch has no pipelining
         yield
         return
-    with ExitStack() as changed:
+    with ExitStack() as changes:
 
-        def put(owner: Any, name: str, made: Callable[[Any], Any], optional: bool = False) -> None:
-            changed.enter_context(replaced_function(owner, name, made, optional))
+        def put(owner: Any, name: str, hook: Callable[[Any], Any], optional: bool = False) -> None:
+            changes.enter_context(replaced_function(owner, name, hook, optional))
 
         base, hooks = stage._PipelineStageBase, _Hooks(recorder)
-        changed.callback(hooks.forget)
-        put(base, "forward_one_chunk", lambda f: hooks.computed(f, _forward_kind))
-        put(base, "backward_one_chunk", lambda f: hooks.computed(f, _backward_kind))
-        put(base, "backward_weight_one_chunk", lambda f: hooks.computed(f, _weight_kind))
-        put(base, "perform_reduce_grad", hooks.reduced, optional=True)
+        changes.callback(hooks.forget)
+        put(base, "forward_one_chunk", lambda f: hooks.on_compute(f, _forward_kind))
+        put(base, "backward_one_chunk", lambda f: hooks.on_compute(f, _backward_kind))
+        put(base, "backward_weight_one_chunk", lambda f: hooks.on_compute(f, _weight_kind))
+        put(base, "perform_reduce_grad", hooks.on_reduce, optional=True)
         for name, kind in (
             ("fwd_send", "SEND_F"),
             ("fwd_recv", "RECV_F"),
             ("bwd_send", "SEND_B"),
             ("bwd_recv", "RECV_B"),
         ):
-            put(base, f"get_{name}_ops", hooks.made(kind), optional=True)
-        put(schedules, "_batch_p2p", hooks.posted, optional=True)
-        put(schedules, "_wait_batch_p2p", hooks.waited, optional=True)
-        put(schedules, "record_function", hooks.sharded, optional=True)
-        put(schedules._PipelineSchedule, "_maybe_compute_loss", hooks.lost, optional=True)
+            put(base, f"get_{name}_ops", hooks.on_make(kind), optional=True)
+        put(schedules, "_batch_p2p", hooks.on_post, optional=True)
+        put(schedules, "_wait_batch_p2p", hooks.on_wait, optional=True)
+        put(schedules, "record_function", hooks.on_shard, optional=True)
+        put(schedules._PipelineSchedule, "_maybe_compute_loss", hooks.on_loss, optional=True)
         for owner in (schedules.PipelineScheduleSingle, schedules.PipelineScheduleMulti):
-            put(owner, "step", hooks.stepped)
+            put(owner, "step", hooks.on_step)
         yield
 
 
@@ -62,12 +63,18 @@ def hook(recorder: Notes) -> Iterator[None]:
 def replaced_function(
     owner: Any, name: str, make_replacement: Callable[[Any], Any], optional: bool = False
 ) -> Iterator[None]:
-    """Replace a function of a module, or a method that takes its object first, by one made of it.
+    """Replace a function of a module or a method of a class during the block.
 
-    What somebody else has put there meanwhile stays there.
+    A function that other code puts there during the block stays.
+
+    Args:
+        owner: the module or class.
+        name: name of the function.
+        make_replacement: returns the replacement of an original.
+        optional: whether the owner may lack the function.
 
     Raises:
-        TypeError: the owner has none of this name, and must have one, or it is called otherwise.
+        TypeError: the owner lacks the function, or has something else of this name.
     """
     found = getattr_static(owner, name, None)
     if found is None and optional:
@@ -104,21 +111,22 @@ class _Hooks:
 
     def __init__(self, recorder: Notes) -> None:
         self.recorder, self.mark = recorder, recorder.mark
-        self.messages: dict[int, tuple[Any, Key]] = {}  # by the id of the op to post
-        # by the id of the work to wait for
+        # messages to post, by the id of torch's op
+        self.messages: dict[int, tuple[Any, Key]] = {}
+        # receives under way with their post, by the id of torch's work
         self.pending: dict[int, tuple[Any, list[Key], Any]] = {}
-        self.reached: dict[Key, Any] = {}
+        self.reached: dict[Key, Any] = {}  # moments at which the wait for a receive began
         self.in_step = False
 
     def forget(self) -> None:
-        """End a step: let go of all messages."""
+        """End a step, and drop all messages."""
         self.in_step = False
         self.messages.clear()
         self.pending.clear()
         self.reached.clear()
 
-    def computed(self, original: Any, kind_of: Callable[..., str]) -> Any:
-        """Note the call of a stage that computes a microbatch."""
+    def on_compute(self, original: Any, kind_of: Callable[..., str]) -> Any:
+        """Return a function that notes the compute of a stage; ``kind_of`` returns its kind."""
 
         def before(
             stage: Any, microbatch: int, *given: Any, **named: Any
@@ -136,8 +144,8 @@ class _Hooks:
 
         return observed_function(self.recorder, original, before, after)
 
-    def lost(self, original: Any) -> Any:
-        """Let the forward of the last stage end with its loss."""
+    def on_loss(self, original: Any) -> Any:
+        """Return a function that makes the last stage's forward end with the loss."""
 
         def before(schedule: Any, stage: Any, *_: Any, **__: Any) -> int | None:
             return stage.stage_index if self.in_step and stage.is_last else None
@@ -149,8 +157,8 @@ class _Hooks:
 
         return observed_function(self.recorder, original, before, after)
 
-    def reduced(self, original: Any) -> Any:
-        """Note the reduction of a stage's gradients."""
+    def on_reduce(self, original: Any) -> Any:
+        """Return a function that notes the reduction of a stage's gradients."""
 
         def before(stage: Any, *_: Any, **__: Any) -> tuple[int, Any] | None:
             return (stage.stage_index, self.mark()) if self.in_step else None
@@ -160,25 +168,27 @@ class _Hooks:
 
         return observed_function(self.recorder, original, before, after)
 
-    def made(self, kind: str) -> Callable[[Any], Any]:
-        """Remember which messages are about to be posted."""
+    def on_make(self, kind: str) -> Callable[[Any], Any]:
+        """Return a hook that remembers torch's ops for messages of a kind until they are posted."""
 
         def before(stage: Any, microbatch: int, *_: Any, **__: Any) -> Key | None:
             return (kind, stage.stage_index, microbatch) if self.in_step else None
 
         def after(key: Key, ops: Any) -> None:
-            for op in _listed(ops):
+            for op in _ops_of_list(ops):
                 self.messages[id(op)] = op, key
 
         return lambda original: observed_function(self.recorder, original, before, after)
 
-    def posted(self, original: Any) -> Any:
-        """Note sends as they are posted, and remember receives until they are waited for."""
+    def on_post(self, original: Any) -> Any:
+        """Return a function that notes sends, and remembers receives until they arrive."""
 
         def before(ops: Any, *_: Any, **__: Any) -> tuple[set[Key], Any] | None:
             if not self.messages:
                 return None
-            keys = {found[1] for op in _listed(ops) if (found := self.messages.pop(id(op), None))}
+            keys = {
+                found[1] for op in _ops_of_list(ops) if (found := self.messages.pop(id(op), None))
+            }
             return (keys, self.mark()) if keys else None
 
         def after(begun: tuple[set[Key], Any], works: Any) -> None:
@@ -191,8 +201,8 @@ class _Hooks:
 
         return observed_function(self.recorder, original, before, after)
 
-    def waited(self, original: Any) -> Any:
-        """Note receives when they have arrived."""
+    def on_wait(self, original: Any) -> Any:
+        """Return a function that notes receives once they have arrived."""
 
         def before(works: Any, *_: Any, **__: Any) -> tuple[list[Key], Any, Any] | None:
             found = self.pending.pop(id(works), None)
@@ -207,28 +217,28 @@ class _Hooks:
 
         return observed_function(self.recorder, original, before, after)
 
-    def sharded(self, original: Any) -> Any:
-        """Note the gathers and releases of FSDP that torch's runtime names ``PP:0UNSHARD``."""
+    def on_shard(self, original: Any) -> Any:
+        """Return a function that notes FSDP's blocks, which torch names like ``PP:0UNSHARD``."""
 
-        def spanned(span: Any, name: Any = "", *_: Any, **__: Any) -> Any:
-            named = isinstance(name, str) and name[-7:] in FSDP and name[3:-7].isdecimal()
-            return _Span(span, self.recorder, name[-7:], int(name[3:-7])) if named else None
+        def noted_span(span: Any, name: Any = "", *_: Any, **__: Any) -> Any:
+            is_fsdp = isinstance(name, str) and name[-7:] in FSDP and name[3:-7].isdecimal()
+            return _Span(span, self.recorder, name[-7:], int(name[3:-7])) if is_fsdp else None
 
         def record_function(*given: Any, **named: Any) -> Any:
             span = original(*given, **named)
             if not (self.in_step and self.recorder.running):
                 return span
-            return self.recorder.safely(spanned, span, *given, **named) or span
+            return self.recorder.safely(noted_span, span, *given, **named) or span
 
         return record_function
 
-    def stepped(self, original: Any) -> Any:
-        """Count training steps; ``eval`` of a schedule that trains makes none."""
+    def on_step(self, original: Any) -> Any:
+        """Return a function that counts steps; evaluation by a training schedule does not count."""
 
         def before(schedule: Any, *_: Any, **__: Any) -> bool | None:
             if self.in_step or not (schedule._has_backward or schedule._loss_fn is None):
                 return None
-            self._introduce(schedule)
+            self._identify(schedule)
             self.recorder.begin_step()
             self.in_step = True
             return True
@@ -239,8 +249,8 @@ class _Hooks:
 
         return observed_function(self.recorder, original, before, after, self.forget)
 
-    def _introduce(self, schedule: Any) -> None:
-        """Tell which device this is, once."""
+    def _identify(self, schedule: Any) -> None:
+        """Set the device and the replica of this process, before the first step."""
         if self.recorder.step >= 0:
             return
         import torch.distributed as dist
@@ -255,15 +265,16 @@ class _Hooks:
 
 
 def replica_of(ranks: list[int]) -> int:
-    """Return the number of the pipeline with these global ranks in a regular mesh, counted by first
-    ranks.
+    """Return the number of a pipeline in a regular mesh, from its global ranks.
+
+    Pipelines are numbered by their first ranks.
     """
     stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
     return ranks[0] // (stride * len(ranks)) * stride + ranks[0] % stride
 
 
 class _Span:
-    """A block of torch's profiler, noted as an op where it ends without an error."""
+    """A block of torch's profiler, noted as an op if it ends without an error."""
 
     def __init__(self, span: Any, recorder: Notes, kind: str, stage: int) -> None:
         self._span, self._recorder, self._op = span, recorder, (kind, stage, -1)
@@ -290,6 +301,6 @@ class _Span:
         self._recorder.note(*self._op, self._start, self._recorder.mark())
 
 
-def _listed(ops: Any) -> Any:
-    """Return the ops of a list; none of an iterator, which would be used up."""
+def _ops_of_list(ops: Any) -> Any:
+    """Return the ops of a list; none of an iterator, which reading would exhaust."""
     return ops if isinstance(ops, list | tuple) else ()

@@ -1,13 +1,12 @@
-"""The thread that writes a recording, so that a slow or lost disk never delays the recorded
-program.
+"""The thread that writes a recording, so that a slow or lost disk never delays the program.
 
-It only ever writes a file that it has made itself, whole rows only. Between two writes it holds no
-file open: a program that closes descriptors by number closes none of ours, and we close none of its
-own. Each write opens the file again, which must be the one that was made, with the size that it was
-left with.
+It writes only to a file that it has made, and only whole rows. Between two writes the file is
+closed, so that a program that closes descriptors by number cannot close it, and the thread cannot
+close a descriptor of the program. Each write opens the file again, and checks that it is the same
+file with the same size.
 
-The thread ends when nothing waits: a program that forks in the meantime, as torch's DataLoader
-does, has no thread of ours, of which Python 3.12 would warn.
+The thread ends when no data waits. A program that forks later, as torch's DataLoader does, then has
+no thread of ppsim; Python 3.12 would warn of one.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from contextlib import suppress
 from pathlib import Path
 
 SUFFIX = ".ops.jsonl"
-MOST_WAITING = 64 << 20  # bytes that wait to be written before the recording is given up
-MOST_NAMES = 1000  # recordings of one process that a folder may hold
+MOST_WAITING = 64 << 20  # waiting bytes above which the recording is given up
+MOST_NAMES = 1000  # most recordings of one process in a folder
 STANDARD = 2  # the last descriptor of a standard stream
-CLOSE_S = 10.0  # how long the end of a recording may take to write
+CLOSE_S = 10.0  # most seconds for writing at the end of a recording
 APPEND = os.O_WRONLY | os.O_APPEND
 for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"):
     APPEND |= getattr(os, _flag, 0)
 
 
 class Writer:
-    """Append bytes to a new file in a thread of its own.
+    """Appends bytes to a new file in a separate thread.
 
     Attributes:
-        failure: why nothing more is written; None while all is well.
+        failure: the error that ended writing, or None.
         path: the file, once it has been made.
         waiting: bytes that are not written yet.
     """
@@ -45,17 +44,16 @@ class Writer:
         self._folder, self._name = folder, ""
         self._queue: deque[bytes] = deque()
         self.waiting, self._lock = 0, threading.Lock()
-        self._thread: threading.Thread | None = None  # the last one
+        self._thread: threading.Thread | None = None  # the latest thread
         self._is_writing = False
         self._made: tuple[int, int] = (0, 0)  # device and inode of the file
         self._size = 0
 
     def append(self, name: str, data: bytes) -> None:
-        """Write data after all data appended before; the first call gives the file its name,
-        without a suffix.
+        """Append data to the file; the first call's ``name`` is the file's, without a suffix.
 
         Raises:
-            OSError: more waits to be written than :data:`MOST_WAITING`, or an earlier write failed.
+            OSError: more than :data:`MOST_WAITING` bytes wait, or an earlier write failed.
         """
         if self.failure:
             raise self.failure
@@ -63,7 +61,7 @@ class Writer:
             self.waiting += len(data)
             if self.waiting > MOST_WAITING:
                 self.failure = OSError(
-                    f"'{self._folder}' takes no data, and {self.waiting >> 20} MiB wait"
+                    f"'{self._folder}' accepts no data, and {self.waiting >> 20} MiB wait"
                 )
                 raise self.failure
             self._queue.append(data)
@@ -73,21 +71,21 @@ class Writer:
             self._start()
 
     def close(self) -> None:
-        """Write all waiting data, and end the file.
+        """Write all waiting data.
 
         Raises:
             OSError: it could not be written, or not within :data:`CLOSE_S` seconds.
         """
         if self._thread is None:
             return
-        if self.failure:  # nothing more is waited for
+        if self.failure:
             raise self.failure
         if self._thread.ident is None:  # it could not be started
             self._write_all()
         else:
             self._thread.join(CLOSE_S)
         if self._thread.is_alive() and self.failure is None:
-            self.failure = TimeoutError(f"'{self._folder}' took no data for {CLOSE_S:g} s")
+            self.failure = TimeoutError(f"'{self._folder}' accepted no data for {CLOSE_S:g} s")
         if self.failure:
             raise self.failure
 
@@ -95,18 +93,18 @@ class Writer:
         self._thread = threading.Thread(
             target=self._write_quietly, name="ppsim.record", daemon=True
         )
-        # Without a thread (there are too many, or Python is ending) all is written when the
-        # recording ends.
+        # If no thread can start (there are too many, or Python is ending), close() writes the data.
         with suppress(RuntimeError):
             self._thread.start()
 
     def _write_quietly(self) -> None:
-        """Write with all signals left to the program's threads."""
+        """Write all data with signals blocked, so that the program's threads receive them."""
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._write_all()
 
     def _write_all(self) -> None:
+        """Write data until none waits, or until a write fails."""
         try:
             while (data := self._next()) is not None:
                 file = self._create() if self.path is None else self._open_again(self.path)
@@ -121,15 +119,13 @@ class Writer:
             self._remove_empty()
 
     def _next(self) -> bytes | None:
-        """Take the data that has waited longest; None, and the thread ends, where there is none."""
+        """Return the data that has waited longest; None, which ends the thread, if none waits."""
         with self._lock:
             self._is_writing = bool(self._queue)
             return self._queue.popleft() if self._is_writing else None
 
     def _create(self) -> int:
-        """Make a file that nobody else has: an earlier recording, a link or a pipe of its name
-        stays as it is.
-        """
+        """Open a new file; an existing recording, link or pipe of the same name is left alone."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for number in range(1, MOST_NAMES + 1):
             path = self._folder / f"{self._name}{'' if number == 1 else f'-{number}'}{SUFFIX}"
@@ -139,10 +135,10 @@ class Writer:
                 continue
             self._made, self.path = _identity(file)[:2], path
             return file
-        raise OSError(f"'{self._folder}' holds {MOST_NAMES} recordings of this process already")
+        raise OSError(f"'{self._folder}' already has {MOST_NAMES} recordings of this process")
 
     def _open_again(self, path: Path) -> int:
-        """Open the file that was made (OSError: it is gone, or somebody else has changed it)."""
+        """Open the file again (OSError: it is gone, or another program has changed it)."""
         file = _open(path, APPEND)
         if _identity(file) != (*self._made, self._size):
             os.close(file)
@@ -150,14 +146,14 @@ class Writer:
         return file
 
     def _write(self, file: int, data: bytes) -> None:
-        """Append rows; rows that do not fit are taken back, so that the last one is whole."""
+        """Append rows; if not all can be written, cut the file after the last whole one."""
         rest = memoryview(data)
         try:
             while rest:
                 rest = rest[_write_once(file, rest) :]
         except OSError:
             whole = data.rfind(b"\n", 0, len(data) - len(rest)) + 1
-            # a header without rows
+            # do not leave a header without rows
             whole = 0 if data.find(b"\n") + 1 == whole and not self._size else whole
             self._size += whole
             os.ftruncate(file, self._size)
@@ -165,7 +161,7 @@ class Writer:
         self._size += len(data)
 
     def _remove_empty(self) -> None:
-        """Leave no file without a row."""
+        """Remove the file if it has no row."""
         with suppress(OSError):
             if self.path is not None and not self._size:
                 found = os.lstat(self.path)
@@ -174,8 +170,9 @@ class Writer:
 
 
 def _open(path: Path, flags: int) -> int:
-    """Open a file under a number other than a standard stream's, so that prints while one is closed
-    never get among its rows.
+    """Open a file under a descriptor above those of standard streams.
+
+    If the program has closed a standard stream, its prints would otherwise end up in the file.
     """
     file = os.open(path, flags, 0o644)
     if file > STANDARD or not hasattr(os, "O_CLOEXEC"):
@@ -189,7 +186,7 @@ def _open(path: Path, flags: int) -> int:
 
 
 def _identity(file: int) -> tuple[int, int, int]:
-    """Return device, inode and size of an open file; it is closed where that fails."""
+    """Return device, inode and size of an open file; if that fails, close it."""
     try:
         found = os.fstat(file)
     except OSError:
@@ -199,8 +196,9 @@ def _identity(file: int) -> tuple[int, int, int]:
 
 
 def _write_once(file: int, data: memoryview) -> int:
-    """Write some of the data; past the limit of a file's size an error, whatever the program does
-    on its signal.
+    """Write some of the data and return the number of bytes.
+
+    Beyond the limit of a file's size this raises an error, and the program does not get the signal.
     """
     if not hasattr(signal, "pthread_sigmask"):
         return os.write(file, data)

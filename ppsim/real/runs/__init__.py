@@ -1,3 +1,3 @@
-"""Schedules executed for real over torch.distributed, into a record."""
+"""Real runs of schedules over torch.distributed, and their records."""
 
 __all__ = ["record", "session"]

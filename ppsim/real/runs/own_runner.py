@@ -1,9 +1,8 @@
-"""Execute queues for real with our own runner: one process per device, messages by
-torch.distributed.
+"""ppsim's runner of real queues: one process per device, messages by torch.distributed.
 
-Each process follows its queue: a send is posted without waiting, a receive is posted where it
-stands, and a compute op first waits for the message it needs. Copies and collectives run in a
-thread for each stream; ops on all devices meet in a collective before they start.
+Each process executes its queue in order. A send or receive is posted without waiting for its end; a
+compute op first waits for the message it needs. Each stream for copies or collectives is a thread.
+Ops on all devices start together, after a collective.
 """
 
 from __future__ import annotations
@@ -36,19 +35,29 @@ from ppsim.real.runs.turns import (
     take_turns,
 )
 
-Channels = dict[tuple[int, int], Any]  # (sender, receiver) to a process group of these two
-Mark = tuple[int, Any, Any, Any, int]  # an entry, and when it was posted, started, ended and issued
+Channels = dict[tuple[int, int], Any]  # process groups by (sender, receiver)
+Mark = tuple[int, Any, Any, Any, int]  # entry; marks of post, start and end; ns of issue
 WALL = Wall()
 NO_CHANNELS: Channels = {}
-Meetings = dict[int, Any]  # a stream to the process group in which ops on all devices meet
+Meetings = dict[int, Any]  # process groups in which ops on all devices start, by stream
 
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """One entry of a device's queue: an op, the two ops of a pair, a send or receive, or a step of
-    FSDP (no op).
+    """One entry of a device's queue: an op, a pair, a send or receive, or an FSDP op.
 
-    ``lane`` is its stream, and ``waits`` are ops of other streams that it waits for.
+    Attributes:
+        op: index of the (first) op in the lowered schedule; NONE for an FSDP op.
+        kind: code of the kind.
+        stage: the stage.
+        microbatch: the microbatch.
+        peer: the other device of a message, or NONE.
+        needs: (kind, stage, microbatch) of the receives that it waits for.
+        batch: number of the batch that a message is posted in, or NONE.
+        ms: intended time in ms.
+        second: kind, and (stage, microbatch), of the second op of a pair; None for other entries.
+        lane: its stream.
+        waits: ops of other streams that it waits for.
     """
 
     op: int
@@ -65,15 +74,16 @@ class QueueEntry:
 
     @property
     def on_all_devices(self) -> bool:
-        """Whether it starts on all devices together."""
+        """Whether it starts on all devices at the same time."""
         return Kind(self.kind).info.on_all_devices
 
 
 def run_all(
     plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None
 ) -> tuple[list[Measured], str]:
-    """Run every plan with our own runner, as :func:`collect` says; all plans have the same number
-    of devices.
+    """Run all plans with ppsim's runner; see :func:`collect` for the result and errors.
+
+    All plans must have the same number of devices.
     """
     devices = plans[0].lowered.schedule.n_devices
     steps = isinstance(settings.model, UserModule)
@@ -84,9 +94,7 @@ def run_all(
 
 
 def entries_of(plan: RunPlan, device: int, *, steps: bool = False) -> list[QueueEntry]:
-    """List the entries of a device in order, with the ``steps`` of FSDP where torch's runtime has
-    them.
-    """
+    """Return the entries of a device's queue; ``steps`` adds FSDP ops as in torch's runtime."""
     lowered = plan.lowered
     schedule, peer = lowered.schedule, lowered.peer()
     ms, queue = intended_times(plan), schedule.queue(device)
@@ -94,37 +102,40 @@ def entries_of(plan: RunPlan, device: int, *, steps: bool = False) -> list[Queue
         _key(schedule, op) for op in range(queue.start, queue.stop) if schedule.kind[op] in RECEIVES
     }
     lanes, waits = lanes_in(lowered), waits_in(lowered)
-    entries, ahead = [], _fsdp_steps(plan, device) if steps else {}
+    entries, fsdp_ops = [], _fsdp_entries(plan, device) if steps else {}
     for op in range(queue.start, queue.stop):
         if not schedule.leads[op]:
             continue
-        entries += ahead.pop(op, [])
+        entries += fsdp_ops.pop(op, [])
         partner, members = int(schedule.pair[op]), schedule.members(op)
-        wanted = [
-            _input_of(schedule, m) for m in members if schedule.kind[m] in (*FORWARDS, *BACKWARDS)
+        inputs = [
+            _input_of(schedule, member)
+            for member in members
+            if schedule.kind[member] in (*FORWARDS, *BACKWARDS)
         ]
+        second = None
+        if partner != NONE:
+            second = int(schedule.kind[partner]), _key(schedule, partner)[1:]
         entries.append(
             QueueEntry(
                 op,
                 *_key(schedule, op),
-                int(peer[op]),
-                tuple(k for k in wanted if k in received),
-                int(lowered.batch[op]),
-                float(ms[op]),
-                None
-                if partner == NONE
-                else (int(schedule.kind[partner]), _key(schedule, partner)[1:]),
-                int(lanes[op]),
-                tuple(need for member in members for need in waits.get(member, ())),
+                peer=int(peer[op]),
+                needs=tuple(key for key in inputs if key in received),
+                batch=int(lowered.batch[op]),
+                ms=float(ms[op]),
+                second=second,
+                lane=int(lanes[op]),
+                waits=tuple(need for member in members for need in waits.get(member, ())),
             )
         )
-    return entries + ahead.pop(NONE, [])
+    return entries + fsdp_ops.pop(NONE, [])
 
 
-def _fsdp_steps(plan: RunPlan, device: int) -> dict[int, list[QueueEntry]]:
-    """Steps of FSDP by the op that they precede; those after all ops under NONE.
+def _fsdp_entries(plan: RunPlan, device: int) -> dict[int, list[QueueEntry]]:
+    """Return FSDP ops by the op that they precede; under NONE those after all ops.
 
-    Records do not hold them: as in torch's runtime, they are part of the gap between two ops.
+    They are not part of a record: as in torch's runtime, they belong to the gap between two ops.
     """
     queues, source = add_fsdp_ops(plan.lowered.compute, TORCH_STAGES, reduce_grad=True)
     found: dict[int, list[QueueEntry]] = {}
@@ -139,10 +150,12 @@ def _fsdp_steps(plan: RunPlan, device: int) -> dict[int, list[QueueEntry]]:
 
 
 def _key(schedule: Any, op: int) -> tuple[int, int, int]:
+    """Return the kind, stage and microbatch of an op."""
     return int(schedule.kind[op]), int(schedule.stage[op]), int(schedule.microbatch[op])
 
 
 def _input_of(schedule: Any, op: int) -> tuple[int, int, int]:
+    """Return the kind, stage and microbatch of the receive of an op's input."""
     kind = Kind.RECV_F if schedule.kind[op] == Kind.F else Kind.RECV_B
     return int(kind), int(schedule.stage[op]), int(schedule.microbatch[op])
 
@@ -154,21 +167,29 @@ def prepare(
     work: list[list[list[QueueEntry]]],
     lowered: list[Lowered],
 ) -> list[Turn]:
-    """Make a device's turns of the entries of all devices, by device and plan."""
-    tasks = [_task(low, rank, settings) for low in lowered]
+    """Return a device's turns, one for each plan.
+
+    Args:
+        rank: the device.
+        settings: the settings of the runs.
+        watch: the clock.
+        work: entries by device and plan.
+        lowered: the queues of each plan.
+    """
+    tasks = [_task(each, rank, settings) for each in lowered]
     channels = _channels(rank, work) if settings.device == "cuda" else NO_CHANNELS
     meetings = _meetings(work)
 
     def turn(entries: Sequence[QueueEntry], task: Any, begin: int) -> Turns:
-        found = follow(entries, task, begin, watch, channels, rank, meetings)
+        times = run_queue(entries, task, begin, watch, channels, rank, meetings)
         task.reset()
-        return {rank: found}
+        return {rank: times}
 
     return [partial(turn, entries, task) for entries, task in zip(work[rank], tasks, strict=True)]
 
 
 def _meetings(work: list[list[list[QueueEntry]]]) -> Meetings:
-    """Make a process group of all devices for each stream that has ops on all of them."""
+    """Return a process group of all devices for each stream with ops on all devices."""
     from torch import distributed
 
     lanes = {
@@ -178,34 +199,33 @@ def _meetings(work: list[list[list[QueueEntry]]]) -> Meetings:
 
 
 def _channels(rank: int, work: list[list[list[QueueEntry]]]) -> Channels:
-    """Make a communicator for each link, so that no send waits for a receive.
+    """Return a communicator for each link, so that no send waits for a receive.
 
-    nccl matches messages in the order of their calls, and runs the messages of one communicator one
-    by one.
+    nccl runs the messages of one communicator one after the other, in the order of their calls.
     """
     import torch
     from torch import distributed
 
-    sends = (
-        (sender, e)
+    links = {
+        (sender, entry.peer)
         for sender, queues in enumerate(work)
         for queue in queues
-        for e in queue
-        if e.kind in SENDS
-    )
-    links = {(sender, entry.peer) for sender, entry in sends}
+        for entry in queue
+        if entry.kind in SENDS
+    }
     channels = {link: distributed.new_group(sorted(link), backend="nccl") for link in sorted(links)}
-    first = torch.zeros(1, device="cuda")
-    # in one order everywhere: the first connects
+    number = torch.zeros(1, device="cuda")
+    # a first message connects the two; all processes do this in the same order
     for (sender, receiver), channel in channels.items():
         if rank == sender:
-            distributed.send(first, receiver, group=channel)
+            distributed.send(number, receiver, group=channel)
         elif rank == receiver:
-            distributed.recv(first, sender, group=channel)
+            distributed.recv(number, sender, group=channel)
     return channels
 
 
 def _task(lowered: Lowered, rank: int, settings: Settings) -> Any:
+    """Return the tasks of a device: sleeps without a model, else compute."""
     from ppsim.real.runs import tasks
 
     if settings.model is None:
@@ -213,7 +233,7 @@ def _task(lowered: Lowered, rank: int, settings: Settings) -> Any:
     return tasks.ComputingTasks(lowered, rank, settings.model, settings.device)
 
 
-def follow(
+def run_queue(
     entries: Sequence[QueueEntry],
     task: Any,
     origin: int,
@@ -222,11 +242,10 @@ def follow(
     rank: int = 0,
     meetings: Meetings | None = None,
 ) -> tuple[EntryTimes, int]:
-    """Execute one queue; returns per entry its times in ns from ``origin``, and the end of all
-    sends.
+    """Execute one queue, and return the times of its entries and the end of all sends.
 
-    Streams other than compute run in a thread each. Marks are read at the end, as a GPU reaches
-    them later than the host.
+    Times are in ns from ``origin``. Each stream other than compute is a thread. Marks are read at
+    the end, since a GPU reaches them later than the host.
     """
     done = {op: Event() for entry in entries for op in entry.waits}
     lanes: dict[int, list[QueueEntry]] = {
@@ -236,7 +255,7 @@ def follow(
     for entry in entries:
         lanes[entry.lane].append(entry)
     run = partial(
-        _follow_lane,
+        _run_lane,
         task=task,
         watch=watch,
         channels=channels,
@@ -247,9 +266,9 @@ def follow(
     main = lanes.pop(Stream.COMPUTE)
     if lanes:
         with ThreadPoolExecutor(len(lanes)) as threads:
-            beside = [threads.submit(run, lane) for lane in lanes.values()]
+            others = [threads.submit(run, lane) for lane in lanes.values()]
             marks, sending = run(main)
-        marks += [row for lane in beside for row in lane.result()[0]]
+        marks += [row for lane in others for row in lane.result()[0]]
     else:
         marks, sending = run(main)
     for work in sending:
@@ -259,7 +278,7 @@ def follow(
     return read_marks(marks, watch, origin), watch.ns(end) - origin
 
 
-def _follow_lane(
+def _run_lane(
     entries: Sequence[QueueEntry],
     task: Any,
     watch: Clock,
@@ -268,9 +287,9 @@ def _follow_lane(
     done: dict[int, Event],
     meet: Meetings,
 ) -> tuple[list[Mark], list[Any]]:
-    """Execute the ops of one stream; returns their marks, and the sends under way.
+    """Execute the ops of one stream, and return their marks and the sends under way.
 
-    ``done`` tells other streams which ops have ended, all of them when this one fails.
+    Other streams wait for the events in ``done``; all events of this stream are set if it fails.
     """
     mark, now = watch.mark, time.monotonic_ns
     receiving: dict[tuple[int, int, int], Any] = {}
@@ -286,22 +305,22 @@ def _follow_lane(
                 continue
             posted = mark()
             if entry.kind in SENDS or entry.kind in RECEIVES:
-                group = _select_batch(entries, at, channels)
-                for e, work in zip(group, _post(group, task, channels, rank), strict=True):
-                    if e.kind in SENDS:
+                batch = _batch_at(entries, at, channels)
+                for each, work in zip(batch, _post(batch, task, channels, rank), strict=True):
+                    if each.kind in SENDS:
                         sending.append(work)
                     else:
-                        receiving[e.kind, e.stage, e.microbatch] = work
+                        receiving[each.kind, each.stage, each.microbatch] = work
                 end, issued = mark(), now()
-                marks += [(e.op, posted, posted, end, issued) for e in group]
-                at += len(group)
+                marks += [(each.op, posted, posted, end, issued) for each in batch]
+                at += len(batch)
                 continue
             for key in entry.needs:
                 receiving.pop(key).wait()
             for op in entry.waits:
                 done[op].wait()
             if entry.on_all_devices:
-                _gather_all(meet[entry.lane])
+                _wait_for_all(meet[entry.lane])
             start = mark()
             task.run(entry)
             marks.append((entry.op, posted, start, mark(), now()))
@@ -315,10 +334,8 @@ def _follow_lane(
     return marks, sending
 
 
-def _gather_all(group: Any) -> None:
-    """Wait until all devices have come to the same op: a collective of one number, which all of
-    them need.
-    """
+def _wait_for_all(group: Any) -> None:
+    """Wait until all devices have reached the same op, by an all-reduce of one number."""
     import torch
     from torch import distributed
 
@@ -326,7 +343,7 @@ def _gather_all(group: Any) -> None:
 
 
 def read_marks(marks: Sequence[Mark], watch: Clock, origin: int) -> EntryTimes:
-    """Read marks as times in ns from ``origin``."""
+    """Return the times of marks in ns from ``origin``."""
     return [
         (
             op,
@@ -339,36 +356,35 @@ def read_marks(marks: Sequence[Mark], watch: Clock, origin: int) -> EntryTimes:
     ]
 
 
-def _select_batch(
-    entries: Sequence[QueueEntry], at: int, channels: Channels
-) -> Sequence[QueueEntry]:
-    """Select the entries to post together: the batch at ``at``, or one entry where links have their
-    own.
-    """
+def _batch_at(entries: Sequence[QueueEntry], at: int, channels: Channels) -> Sequence[QueueEntry]:
+    """Return the entries to post together from ``at`` on: a batch, or one entry with channels."""
     end, batch = at + 1, entries[at].batch
     while batch != NONE and not channels and end < len(entries) and entries[end].batch == batch:
         end += 1
     return entries[at:end]
 
 
-def _post(group: Sequence[QueueEntry], task: Any, channels: Channels, rank: int) -> list[Any]:
-    """Post sends and receives without waiting for them; the user's own functions one by one."""
+def _post(batch: Sequence[QueueEntry], task: Any, channels: Channels, rank: int) -> list[Any]:
+    """Post sends and receives, and return torch's works to wait for.
+
+    Functions of the user are called one by one.
+    """
     from torch import distributed
 
     calls = [
         distributed.P2POp(
-            distributed.isend if e.kind in SENDS else distributed.irecv,
-            task.outgoing(e) if e.kind in SENDS else task.incoming(e),
-            e.peer,
-            channels.get((rank, e.peer) if e.kind in SENDS else (e.peer, rank)),
+            distributed.isend if entry.kind in SENDS else distributed.irecv,
+            task.outgoing(entry) if entry.kind in SENDS else task.incoming(entry),
+            entry.peer,
+            channels.get((rank, entry.peer) if entry.kind in SENDS else (entry.peer, rank)),
         )
-        for e in group
+        for entry in batch
     ]
-    own = [task.own_transfer(e) for e in group]
-    if len(calls) > 1 and not any(own):
+    user_functions = [task.own_transfer(entry) for entry in batch]
+    if len(calls) > 1 and not any(user_functions):
         works: list[Any] = distributed.batch_isend_irecv(calls)
         return works
     return [
-        (each or call.op)(call.tensor, call.peer, call.group)
-        for each, call in zip(own, calls, strict=True)
+        (function or call.op)(call.tensor, call.peer, call.group)
+        for function, call in zip(user_functions, calls, strict=True)
     ]

@@ -1,8 +1,7 @@
-"""Real schedules on one GPU: each device is a part of its multiprocessors, each message a copy
-within its memory.
+"""Real runs on one GPU: a device is a part of the multiprocessors, a message a copy in its memory.
 
-One thread of the host issues all queues, in the order in which the ops are predicted to begin. On a
-processor, which runs each op when it is issued, the same order is a serial run.
+One thread of the host issues all queues, in the order of the ops' predicted starts. On a CPU, which
+runs each op when it is issued, this is a serial run.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from ppsim.real.runs.turns import (
 )
 
 LABEL = "SM-partitioned single-GPU emulation (shared HBM, L2 and power; no link)"
-# queues of the GPU that streams are spread over; with fewer, streams wait for each other
+# hardware queues of the GPU over which streams are spread; with fewer, streams delay each other
 CONNECTIONS = "32"
-PASSES, SPANS = 5, 3
-COPIES, WARM_UP = 20, 3
+PASSES, SPANS = 5, 3  # forwards and backwards in a measured span; measured spans
+COPIES, WARM_UP = 20, 3  # measured copies of a size; copies before those
 Parts = Serial | Partitions
 Order = list[tuple[int, QueueEntry]]
 
@@ -45,15 +44,14 @@ Order = list[tuple[int, QueueEntry]]
 class AloneCosts:
     """Costs of ops and messages, measured before any schedule runs."""
 
-    ops: tuple[OpTime, ...]  # measured inside one part, the others idle
+    ops: tuple[OpTime, ...]  # ops on one part, with the other parts idle
     messages: tuple[Message, ...]  # copies within the GPU
-    # time of a forward and a backward with all parts busy, over that in one part alone
-    interference: float
+    interference: float  # time of F and B with all parts busy, over the time with one busy part
     sms: int  # multiprocessors of a part
 
     @property
     def busy_ops(self) -> tuple[OpTime, ...]:
-        """The ops as slow as with all parts busy."""
+        """The times of ops scaled to those with all parts busy."""
         return tuple(
             replace(
                 op,
@@ -69,10 +67,9 @@ class AloneCosts:
 def run_all(
     plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None
 ) -> tuple[list[Measured], str]:
-    """Run every plan in one process, on the parts of its first GPU or one device after the other on
-    its processor.
+    """Run all plans in one process, on parts of its first GPU or serially on its CPU.
 
-    Returns and raises what :func:`ppsim.real.runs.turns.collect` does.
+    See :func:`ppsim.real.runs.turns.collect` for the result and errors.
     """
     return collect(
         plans,
@@ -86,15 +83,13 @@ def run_all(
 
 
 def order_entries(plan: RunPlan) -> Order:
-    """Put the entries of all devices in one sequence, by predicted start, each after the sends of
-    its inputs.
-    """
+    """Return the entries of all devices in one order: by predicted start, after their inputs."""
     queues = [entries_of(plan, device) for device in range(plan.lowered.schedule.n_devices)]
-    begins = execute(plan.lowered, plan.costs, Network()).timeline.start
+    start = execute(plan.lowered, plan.costs, Network()).timeline.start
     at, order = [0] * len(queues), []
     sent: set[tuple[int, int, int]] = set()
     while heads := [
-        (float(begins[queue[at[device]].op]), device)
+        (float(start[queue[at[device]].op]), device)
         for device, queue in enumerate(queues)
         if at[device] < len(queue) and sent.issuperset(queue[at[device]].needs)
     ]:
@@ -108,7 +103,7 @@ def order_entries(plan: RunPlan) -> Order:
 
 
 def _receive_of(entry: QueueEntry) -> tuple[int, int, int]:
-    """Name the receive of a send: kind, stage, microbatch."""
+    """Return the kind, stage and microbatch of the receive of a send."""
     forward = entry.kind == Kind.SEND_F
     return (
         int(RECEIVES[0] if forward else RECEIVES[1]),
@@ -117,12 +112,12 @@ def _receive_of(entry: QueueEntry) -> tuple[int, int, int]:
     )
 
 
-def follow(order: Order, tasks: Sequence[Any], lanes: Parts, origin: int) -> Turns:
-    """Issue all queues; returns per device its times in ns from ``origin`` and its end.
+def run_queues(order: Order, tasks: Sequence[Any], lanes: Parts, origin: int) -> Turns:
+    """Issue all queues, and return for each device its entries' times and its end.
 
-    A send starts a copy at its place in the queue, a receive only marks its place, and an op that
-    works on a message waits for the copy. A copy to or from the host runs on a stream that only
-    copies.
+    Times are in ns from ``origin``. A send starts a copy when the queue reaches it; a receive is
+    only marked; an op that needs a message waits for the copy. Copies to and from the host run on
+    streams for copies.
     """
     arriving: dict[tuple[int, int, int], Any] = {}
     marks: list[list[Any]] = [[] for _ in tasks]
@@ -157,41 +152,46 @@ def follow(order: Order, tasks: Sequence[Any], lanes: Parts, origin: int) -> Tur
 
 def _worker(
     rank: int,
-    say: Callable[[Any], None],
+    send: Callable[[Any], None],
     meeting: str,
     settings: Settings,
     devices: int,
     orders: list[Order],
     plans: list[RunPlan],
 ) -> None:
-    lanes = _lanes(settings.device, devices)
+    """Repeat all plans, and send the times to the parent."""
+    lanes = _parts(settings.device, devices)
     turns = [
         _turn_of(order, plan, settings, lanes) for order, plan in zip(orders, plans, strict=True)
     ]
-    repeat(say, settings, turns, lanes, next_start)
+    repeat(send, settings, turns, lanes, next_start)
 
 
-def _lanes(device: str, devices: int) -> Parts:
+def _parts(device: str, devices: int) -> Parts:
+    """Return the streams of all devices, on a GPU or on the CPU."""
     make_punctual()
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", CONNECTIONS)
     return Partitions(devices) if device == "cuda" else Serial(devices)
 
 
 def _turn_of(order: Order, plan: RunPlan, settings: Settings, lanes: Parts) -> Turn:
+    """Return the function that runs a plan once."""
     from ppsim.real.runs import tasks
 
-    assert settings.model is not None
-    each = []
+    model = settings.model
+    assert model is not None
+    device_tasks = []
     for device in range(lanes.devices):
         with lanes.use_stream(device):
-            each.append(tasks.ComputingTasks(plan.lowered, device, settings.model, settings.device))
+            task = tasks.ComputingTasks(plan.lowered, device, model, settings.device)
+            device_tasks.append(task)
     lanes.settle()
 
     def turn(begin: int) -> Turns:
-        found = follow(order, each, lanes, begin)
-        for task in each:
+        times = run_queues(order, device_tasks, lanes, begin)
+        for task in device_tasks:
             task.reset()
-        return found
+        return times
 
     return turn
 
@@ -199,8 +199,10 @@ def _turn_of(order: Order, plan: RunPlan, settings: Settings, lanes: Parts) -> T
 def measure_alone(
     model: Workload, devices: int, device: str, sizes: Sequence[int], tick: Tick
 ) -> AloneCosts:
-    """Measure ops inside one part, copies, and the slowdown by busy parts (PpsimError: its process
-    failed).
+    """Measure ops on one part, copies, and the slowdown by other busy parts.
+
+    Raises:
+        PpsimError: the measuring process failed.
     """
     from ppsim.real.calibration.processes import ranks
 
@@ -216,29 +218,28 @@ def measure_alone(
 
 def _measure(
     rank: int,
-    say: Callable[[Any], None],
+    send: Callable[[Any], None],
     meeting: str,
     model: Workload,
     devices: int,
     device: str,
     sizes: tuple[int, ...],
 ) -> None:
+    """Measure in a new process; send the names of steps, then the costs, to the parent."""
     from ppsim.real.calibration.links import copies
     from ppsim.real.calibration.ops import measure_ops
 
-    lanes = _lanes(device, devices)
+    lanes = _parts(device, devices)
     with lanes.use_stream(0):
-        ops = measure_ops(model, device, repeats=5, warm_up=1, tick=say)
+        ops = measure_ops(model, device, repeats=5, warm_up=1, tick=send)
     messages = copies(sizes, COPIES, WARM_UP) if device == "cuda" else ()
-    # Pairs are left out: they take a second stream, which is not confined to the part.
+    # Pairs are left out: they need a second stream, which is not confined to the part.
     ops = [op for op in ops if op.kind != "FB"]
-    say(AloneCosts(tuple(ops), tuple(messages), interference(model, lanes, device), lanes.sms))
+    send(AloneCosts(tuple(ops), tuple(messages), interference(model, lanes, device), lanes.sms))
 
 
 def interference(model: Workload, lanes: Parts, device: str) -> float:
-    """Divide the time of a device's layers, forward and backward, with all devices busy by that of
-    the first alone.
-    """
+    """Return the time of F and B with all devices busy, over the time with one busy device."""
     from ppsim.real.calibration import stage
 
     layers, inputs = [], []
@@ -265,6 +266,6 @@ def interference(model: Workload, lanes: Parts, device: str) -> float:
         lanes.settle()
         return sum(lanes.ns(end) - lanes.ns(begin) for begin, end in spans) / len(spans)
 
-    everyone = range(lanes.devices)
-    alone, together = (min(time_of(devices) for _ in range(SPANS)) for devices in ((0,), everyone))
+    groups = (0,), range(lanes.devices)
+    alone, together = (min(time_of(devices) for _ in range(SPANS)) for devices in groups)
     return together / alone

@@ -1,8 +1,8 @@
-"""The record of a real run: when every device reached, started and ended every entry of its queue.
+"""Records of real runs: when each device reached, started and ended each entry of its queue.
 
-A record is one JSON file, gzipped where its name ends in ``.gz``. Per entry of a queue it holds the
-time since the end of the entry before, the time waited and the time worked, in whole steps of
-``resolution_us``.
+A record is a JSON file, gzipped if its name ends in ``.gz``. For each entry of a queue it has the
+time since the end of the previous entry, the time waited and the time worked, as whole multiples of
+``resolution_us`` microseconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ppsim.real.runs import record_file
 from ppsim.real.runs.record_file import HINT, SCHEMA
 
 MOST_STEPS = 1 << 40
-# Records made before kinds were written by name hold these codes.
+# Kinds by the codes of older records; newer records have names.
 CODES = (
     *(
         "F",
@@ -52,46 +52,55 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Measured:
-    """One schedule, run several times."""
+    """The times of one schedule that was run several times.
 
-    name: str  # the schedule
-    lowered: Lowered  # the queues that the devices followed
-    # the intended times of ops: sleeping times, or op times measured alone, in ms
+    Attributes:
+        name: name of the schedule.
+        lowered: the queues that the devices executed.
+        costs: intended times of ops in ms: sleeping times, or times of ops measured alone.
+        posted: shape (repetitions, entries), ms at which the device reached the entry.
+        start: shape (repetitions, entries), ms at which the entry's inputs had arrived.
+        end: shape (repetitions, entries), ms at which the entry ended. Both ops of a pair share all
+            three times.
+        device_end: shape (repetitions, devices), ms at which the device's sends had ended too.
+        issued: shape (repetitions, entries), ms at which the host had issued the entry to a GPU;
+            None on a CPU.
+    """
+
+    name: str
+    lowered: Lowered
     costs: Costs
-    posted: Times  # shape (repetitions, entries), ms: when the device reached the entry
-    start: Times  # likewise: when its inputs were there
-    end: Times  # likewise. Both ops of a pair share all three
-    # shape (repetitions, devices), ms: when the device had also completed its sends
+    posted: Times
+    start: Times
+    end: Times
     device_end: Times
-    # like ``posted``: when the host had issued the entry to a GPU; None where host and device are
-    # one
     issued: Times | None = None
 
     def repetitions(self, rows: list[int]) -> Measured:
-        """Select some of the repetitions."""
+        """Return the times of some of the repetitions."""
         issued = None if self.issued is None else self.issued[rows]
         names = ("posted", "start", "end", "device_end")
         return replace(self, issued=issued, **{name: getattr(self, name)[rows] for name in names})
 
     @property
     def makespans(self) -> Times:
-        """Shape (repetitions,), ms: end of the last entry of any device."""
+        """End of the last entry of any device in ms, shape (repetitions,)."""
         makespans: Times = self.end.max(axis=1)
         return makespans
 
 
 @dataclass(frozen=True)
 class Record:
-    """All schedules that were run round-robin in one session."""
+    """The runs of one session, in which all schedules were run in turn."""
 
     runs: tuple[Measured, ...]  # one per schedule
-    # how they were run: ops, message_bytes, backend, runner, real_time, and costs of messages
+    # settings of the session: ops, message_bytes, backend, runner, real_time, costs of messages
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]  # machine, versions and date
 
 
 def dump(record: Record, target: str, resolution_us: int = 1) -> bytes:
-    """Write the record as a file of that name holds it."""
+    """Return the content of a record's file; it is gzipped if ``target`` ends in ``.gz``."""
     import orjson
 
     value = {
@@ -106,7 +115,7 @@ def dump(record: Record, target: str, resolution_us: int = 1) -> bytes:
 
 
 def load(path: str) -> Record:
-    """Read the record in a file (InputError: it cannot be read, or is not a record)."""
+    """Read a record from a file (InputError: it cannot be read, or is not a record)."""
     file, settings = record_file.read_file(path)
     source = f"'{name_of(path)}'"
     runs = tuple(
@@ -121,6 +130,7 @@ def load(path: str) -> Record:
 
 
 def _run_object(run: Measured, step: float) -> dict[str, Any]:
+    """Return a run as a JSON object, with times in multiples of ``step`` ms."""
     posted, start, end = (
         np.round(times / step).astype(np.int64) for times in (run.posted, run.start, run.end)
     )
@@ -143,7 +153,7 @@ def _run_object(run: Measured, step: float) -> dict[str, Any]:
 
 
 def _previous_ends(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Shift ends by one entry: that of the one before on its device, 0 for a device's first."""
+    """Return the end of the previous entry on the same device; 0 for a device's first entry."""
     before = np.zeros_like(end)
     before[:, 1:] = end[:, :-1]
     before[:, schedule.offsets[:-1]] = 0
@@ -151,6 +161,7 @@ def _previous_ends(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int
 
 
 def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
+    """Return a run of a file, with times in multiples of ``step`` ms (InputError: it is wrong)."""
     pair = None if run.costs.pair is None else np.array(run.costs.pair)
     queues = _schedule_from(run.queues, f"{where}.queues")
     compute = _schedule_from(run.compute, f"{where}.compute")
@@ -161,9 +172,9 @@ def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
             lowered = Lowered(queues, compute, np.array(run.batch, np.int32))
     except (ValueError, OverflowError):
         raise InputError(
-            f"{where}: costs or batch hold rows of unequal length, or too large a number", HINT
+            f"{where}: costs or batch have rows of unequal length, or too large a number", HINT
         ) from None
-    # checked as every schedule's file: all ops once, in an order that finishes, matched
+    # the same checks as for files of schedules: each op once, no deadlock, messages matched
     with _located(where):
         require_sound(Draft.from_schedule(lowered.schedule))
         match_messages(lowered)
@@ -190,6 +201,7 @@ def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
 
 
 def _kind_of(name: str) -> Kind:
+    """Return the kind of a name (InputError: there is no such kind)."""
     if name not in [kind.name for kind in TIMED]:
         raise InputError(f"costs.others has no kind of op called {quote(name)}", HINT)
     return Kind[name]
@@ -197,7 +209,7 @@ def _kind_of(name: str) -> Kind:
 
 @contextmanager
 def _located(where: str) -> Iterator[None]:
-    """Add the place in the file to a refusal."""
+    """Add the place in the file to errors of the block."""
     try:
         yield
     except (InputError, InvalidSchedule) as error:
@@ -205,10 +217,10 @@ def _located(where: str) -> Iterator[None]:
 
 
 def _steps(rows: list[list[int]], shape: tuple[int, int], where: str) -> NDArray[np.int64]:
-    """Take the times of one column, in steps, if they are of this shape."""
+    """Return the times of one column in steps (InputError: their shape or a number is wrong)."""
     if not rows or not all(len(row) == shape[1] for row in rows) or len(rows) != shape[0]:
         raise InputError(
-            f"{where} has times of another number of ops, devices or repetitions", HINT
+            f"{where} has times for another number of ops, devices or repetitions", HINT
         )
     if not all(abs(step) <= MOST_STEPS for row in rows for step in row):
         raise InputError(f"{where} has a time of more than {MOST_STEPS} steps", HINT)
@@ -216,6 +228,7 @@ def _steps(rows: list[list[int]], shape: tuple[int, int], where: str) -> NDArray
 
 
 def _schedule_object(schedule: Schedule) -> dict[str, Any]:
+    """Return a schedule as a JSON object."""
     columns = {key: getattr(schedule, key) for key in ("offsets", "stage", "microbatch", "pair")}
     columns["kind"] = np.array([kind.name for kind in Kind])[schedule.kind].tolist()
     placement = {"name": schedule.placement.name, "devices": schedule.placement.devices}
@@ -228,6 +241,7 @@ def _schedule_object(schedule: Schedule) -> dict[str, Any]:
 
 
 def _schedule_from(queues: record_file.Queues, where: str) -> Schedule:
+    """Return the schedule of queues in a file (InputError: they are wrong)."""
     try:
         offsets = np.array(queues.offsets, np.int64)
         devices = np.array(queues.placement.devices, np.int32)

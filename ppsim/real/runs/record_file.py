@@ -1,4 +1,7 @@
-"""Types of a record's JSON: another type is refused with its place, unknown keys are skipped."""
+"""Types of a record's JSON; a value of another type is refused with its place in the file.
+
+Unknown keys are ignored.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Queues(msgspec.Struct, frozen=True):
-    """Columns, as :class:`ppsim.core.schedule.Schedule`; older records hold kinds as codes."""
+    """Columns of :class:`ppsim.core.schedule.Schedule`; older records have codes as kinds."""
 
     name: str
     placement: Placement
@@ -46,7 +49,7 @@ class Costs(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One schedule's run; times in steps, one row per repetition."""
+    """The run of one schedule; times are in multiples of the resolution, a row per repetition."""
 
     name: str
     compute: Queues
@@ -62,15 +65,15 @@ class Run(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Link:
-    """Time of a message between two processes without contention, in ms and bytes."""
+    """Time of a message between two processes without contention."""
 
-    alpha: float = 0.0  # latency
+    alpha: float = 0.0  # latency in ms
     ms_per_byte: float = 0.0  # inverse bandwidth
-    late: float = 0.0  # added when the receive is posted after the send
+    late: float = 0.0  # ms added if the receive is posted after the send
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The settings of a run that are read from its record."""
+    """The settings in a record that ppsim reads."""
 
     ops: str
     costs: str
@@ -99,7 +102,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 def is_record(text: str) -> bool:
-    """Tell whether a text is a record."""
+    """Return whether a text is a record."""
     return f'"{SCHEMA}"' in text[:200]
 
 
@@ -111,8 +114,10 @@ KEYS = frozenset(
 
 
 def read_file(path: str) -> tuple[File, dict[str, Any]]:
-    """Read a record's file, and its settings as they are (InputError: it is none; the message names
-    the place).
+    """Read a record's file; return its content, and all its settings.
+
+    Raises:
+        InputError: the file is not a record; the message names the place.
     """
     text, source = read_text(path, HINT), f"'{name_of(path)}'"
     schema = decode(text, _Head, source, HINT, KEYS).schema
@@ -120,7 +125,7 @@ def read_file(path: str) -> tuple[File, dict[str, Any]]:
         raise InputError(f"{source} has schema {quote(schema)}, not {SCHEMA!r}", HINT)
     found = decode(text, File, source, HINT)
     if not found.runs:
-        raise InputError(f"{source} holds no run", HINT)
+        raise InputError(f"{source} has no run", HINT)
     if not 0 < found.resolution_us <= LONGEST:
         raise InputError(f"{source}: resolution_us is not a number above 0", HINT)
     settings = decode(found.settings, Settings, f"{source}: settings", HINT)
@@ -131,29 +136,21 @@ def read_file(path: str) -> tuple[File, dict[str, Any]]:
         settings.interference or 0.0,
     )
     if not all(0 <= number <= LONGEST for number in (*numbers, *astuple(settings.link))):
-        raise InputError(f"{source}: settings holds a number below 0", HINT)
+        raise InputError(f"{source}: settings has a number below 0", HINT)
     if settings.emulation and None in (settings.partition_sms, settings.interference):
         raise InputError(
             f"{source}: settings.partition_sms or settings.interference is missing", HINT
         )
-    missing = {
-        "date",
-        "device",
-        "machine",
-        "cpu",
-        "cores",
-        "load",
-        "torch",
-    } - found.provenance.keys()
-    if missing:
+    needed = {"date", "device", "machine", "cpu", "cores", "load", "torch"}
+    if missing := needed - found.provenance.keys():
         raise InputError(f"{source}: provenance.{min(missing)} is missing", HINT)
-    return found, _clean(msgspec.json.decode(found.settings))
+    return found, _on_one_line(msgspec.json.decode(found.settings))
 
 
-def _clean(value: Any) -> Any:
-    """The value with every text in it on one line."""
+def _on_one_line(value: Any) -> Any:
+    """Return a JSON value with all its texts on one line each."""
     if isinstance(value, dict):
-        return {one_line(key): _clean(held) for key, held in value.items()}
+        return {one_line(key): _on_one_line(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_clean(held) for held in value]
+        return [_on_one_line(item) for item in value]
     return one_line(value) if isinstance(value, str) else value

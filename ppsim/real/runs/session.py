@@ -1,6 +1,4 @@
-"""One session: measure ops and messages alone, then run every schedule for real, into one
-record.
-"""
+"""A session: measure ops and messages alone, then run all schedules for real, into one record."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.inputs.profile import line_fit
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import Message, Profile, Workload
-from ppsim.real.calibration.calibrate import check_heads, count_steps
+from ppsim.real.calibration.calibrate import check_heads, step_counter
 from ppsim.real.calibration.machine import device_for, provenance
 from ppsim.real.calibration.processes import check_room, temporary_folder
 from ppsim.real.calibration.user_module import UserModule
@@ -32,10 +30,10 @@ from ppsim.real.runs.turns import RunPlan, Settings
 from ppsim.version import INSTALL_TORCH
 
 Progress = Callable[[float, str], None]
-OPS_SHARE, LINK_SHARE = 0.15, 0.1
-REST_S = 0.02
+OPS_SHARE, LINK_SHARE = 0.15, 0.1  # shares of the progress bar for ops and for messages
+REST_S = 0.02  # seconds left to other programs between measured ops
 COPIES_TIMED = 11
-LEFT = 0.1  # of an op's time, below which the host was in a hurry
+LEFT = 0.1  # share of an op's time below which the host issued it late
 TIMED_OTHERS = tuple(kind for kind in TIMED if kind not in COMPUTE and not kind.info.side)
 RUNNERS = {
     "own": own_runner.run_all,
@@ -48,8 +46,7 @@ RUNNERS = {
 class Request:
     """Options of ``ppsim validate`` by name; times in ms, sizes in bytes.
 
-    A profile gives the costs of ops and messages alone, which are measured otherwise, and the model
-    to compute.
+    A profile supplies the model, and the costs of ops and messages, which are measured without it.
     """
 
     ops: str = "compute"
@@ -75,9 +72,7 @@ class Request:
 
     @property
     def model(self) -> Workload:
-        """The transformer whose stages compute without ``module``: the profile's where there is
-        one.
-        """
+        """The transformer whose stages compute, if there is no ``module``; the profile's if any."""
         if self.profile and self.profile.model:
             return self.profile.model
         dtype = "bfloat16" if self.device == "cuda" else "float32"
@@ -95,10 +90,10 @@ class Request:
 def measure_session(
     schedules: Sequence[Schedule], request: Request, report: Progress
 ) -> tuple[Record, str]:
-    """Measure ops and messages alone, then run every schedule round-robin.
+    """Measure ops and messages alone, then run all schedules in turn.
 
     Returns:
-        The record, and why it holds less than asked for; empty when it does not.
+        The record, and the reason why it has fewer repetitions than requested, or ''.
 
     Raises:
         MissingDependency: torch is not installed.
@@ -110,21 +105,20 @@ def measure_session(
     except ImportError as error:
         raise MissingDependency("running schedules for real needs torch", INSTALL_TORCH) from error
     lanes = request.runner == "own" and any(schedule.has_lanes for schedule in schedules)
-    on_processors = request.device == "auto" and lanes  # a GPU each has no streams for copies
-    request = replace(
-        request, device="cpu" if on_processors else device_of(request, schedules[0].n_devices)
-    )
+    # a runner with a GPU per device has no streams for copies
+    needs_cpu = request.device == "auto" and lanes
+    device = "cpu" if needs_cpu else device_of(request, schedules[0].n_devices)
+    request = replace(request, device=device)
     with orderly_end(), temporary_folder():
         return _measure(schedules, request, report)
 
 
 def device_of(request: Request, devices: int) -> str:
-    """Determine where the stages of this many devices compute, cpu or cuda; ``auto``: GPUs if each
-    device gets one.
+    """Return where stages compute, cpu or cuda; ``auto`` is cuda if there is a GPU per device.
 
     Raises:
         InputError: there are fewer GPUs than devices.
-        MissingDependency: a GPU is asked for and none can be used.
+        MissingDependency: a GPU is requested and none can be used.
     """
     import torch
 
@@ -142,7 +136,7 @@ def device_of(request: Request, devices: int) -> str:
         if torch.cuda.device_count() < devices:
             raise InputError(
                 f"{devices} devices need a GPU each, and there are {torch.cuda.device_count()}",
-                "--runner partitioned runs them on parts of one GPU, or --device cpu",
+                "--runner partitioned to run them on parts of one GPU, or --device cpu",
             )
         return "cuda"
     found = device_for(request.device)
@@ -150,26 +144,9 @@ def device_of(request: Request, devices: int) -> str:
 
 
 def _check(schedules: Sequence[Schedule], request: Request) -> None:
-    """Refuse settings that cannot run, before anything is measured."""
+    """Refuse requests that cannot run, before anything is measured (InputError)."""
     computing = request.ops == "compute"
-    split = request.runner == "partitioned"
-    if not split:
-        check_room(schedules[0].n_devices)
-    if split and (not computing or request.device == "cpu"):
-        other = "--device cpu names none" if computing else "--ops timed computes nothing"
-        raise InputError(
-            f"--runner partitioned runs stages on parts of a GPU, and {other}",
-            "leave one of them out",
-        )
-    if not computing and request.device == "cuda":
-        raise InputError(
-            "--ops timed only takes time, which no GPU is needed for", "leave out --device cuda"
-        )
-    if split and request.profile:
-        raise InputError(
-            "a profile's ops had the whole GPU, and --runner partitioned gives each device a part",
-            "leave out --profile: ops are measured in a part first",
-        )
+    _check_runner(request, schedules[0].n_devices)
     if request.module:
         _check_module(request)
     elif computing and request.profile and not request.profile.model:
@@ -178,45 +155,66 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
             "--trace DIR compares with that run",
         )
     if request.runner == "torch":
-        torch_runner.check(
-            schedules, request.message if request.ops == "timed" else torch_runner.FLOAT_BYTES
-        )
-    model = request.model
+        message_bytes = request.message if request.ops == "timed" else torch_runner.FLOAT_BYTES
+        torch_runner.check(schedules, message_bytes)
     if computing and not request.module:
-        check_heads(model)
+        check_heads(request.model)
     for schedule in schedules:
-        if schedule.recomputed.any():
-            raise InputError(
-                f"{schedule.name} has ops that recompute (R), which no runner can run",
-                "leave them out",
-            )
-        if schedule.n_slices > 1:
-            raise InputError(
-                f"{schedule.name} runs slices of sequences, which no runner can run: they attend "
-                f"to each other",
-                "a schedule of whole microbatches",
-            )
-        on_processors = request.runner == "own" and request.device != "cuda"
-        refuse_streams(
-            schedule, timed=not computing, streams=(on_processors or split) and not request.module
+        _check_schedule(schedule, request)
+
+
+def _check_runner(request: Request, devices: int) -> None:
+    """Refuse a runner with ops, a device or a profile that it cannot use (InputError)."""
+    computing = request.ops == "compute"
+    partitioned_gpu = request.runner == "partitioned"
+    if not partitioned_gpu:
+        check_room(devices)
+    if partitioned_gpu and (not computing or request.device == "cpu"):
+        problem = "--device cpu excludes it" if computing else "--ops timed computes nothing"
+        raise InputError(
+            f"--runner partitioned computes on parts of a GPU, and {problem}",
+            "leave one of them out",
         )
-        if not computing:
-            _costs(schedule, request, None)
-        if (
-            computing
-            and not request.module
-            and model.layers * schedule.n_devices % schedule.n_stages
-        ):
-            chunks = schedule.n_chunks
-            raise InputError(
-                f"{schedule.name} has {chunks} stages per device, which cannot share "
-                f"{model.layers} layers evenly",
-                f"--layers {-(-model.layers // chunks) * chunks}",
-            )
+    if not computing and request.device == "cuda":
+        raise InputError("--ops timed only sleeps and uses no GPU", "leave out --device cuda")
+    if partitioned_gpu and request.profile:
+        raise InputError(
+            "a profile's ops had the whole GPU, and --runner partitioned gives each device a part",
+            "leave out --profile: ops are measured on a part first",
+        )
+
+
+def _check_schedule(schedule: Schedule, request: Request) -> None:
+    """Refuse a schedule that the request's runner or model cannot run (InputError)."""
+    computing = request.ops == "compute"
+    if schedule.recomputed.any():
+        raise InputError(
+            f"{schedule.name} has ops that recompute (R), which no runner can run",
+            "leave them out",
+        )
+    if schedule.n_slices > 1:
+        raise InputError(
+            f"{schedule.name} runs slices of sequences, which no runner can run: they attend "
+            f"to each other",
+            "a schedule of whole microbatches",
+        )
+    on_cpu = request.runner == "own" and request.device != "cuda"
+    has_streams = (on_cpu or request.runner == "partitioned") and not request.module
+    refuse_streams(schedule, timed=not computing, streams=has_streams)
+    if not computing:
+        _costs(schedule, request, None)
+    layers = request.model.layers
+    if computing and not request.module and layers * schedule.n_devices % schedule.n_stages:
+        chunks = schedule.n_chunks
+        raise InputError(
+            f"{schedule.name} has {chunks} stages per device, which cannot share "
+            f"{layers} layers evenly",
+            f"--layers {-(-layers // chunks) * chunks}",
+        )
 
 
 def _check_module(request: Request) -> None:
-    """Refuse options that cannot be combined with the user's own stages."""
+    """Refuse options that exclude the user's stages (InputError)."""
     if request.runner == "partitioned":
         raise InputError(
             "--runner partitioned measures a transformer's stages, not those of --module",
@@ -232,13 +230,19 @@ def _check_module(request: Request) -> None:
 def _measure(
     schedules: Sequence[Schedule], request: Request, report: Progress
 ) -> tuple[Record, str]:
+    """Return the result of :func:`measure_session` for a checked request."""
     computing = request.ops == "compute"
-    where = provenance(request.device, request.command)
-    profiles, link, found = _measure_alone(request, schedules, report)
+    origin = provenance(request.device, request.command)
+    profiles, link, emulation = _measure_alone(request, schedules, report)
     size = _message_bytes(request, profiles)
-    queues = torch_runner.lower_as_torch if request.runner == "torch" else lower_lanes
+    lowered = torch_runner.lower_as_torch if request.runner == "torch" else lower_lanes
     plans = [
-        RunPlan(s.name, queues(s), _costs(s, request, profiles.get(s.n_stages))) for s in schedules
+        RunPlan(
+            schedule.name,
+            lowered(schedule),
+            _costs(schedule, request, profiles.get(schedule.n_stages)),
+        )
+        for schedule in schedules
     ]
     settings = Settings(
         repeats=request.repeats,
@@ -249,57 +253,59 @@ def _measure(
         device=request.device,
     )
     begun = OPS_SHARE * computing + LINK_SHARE
-    tick = count_steps(report, begun, 1 - begun, (settings.repeats + settings.warm_up) * len(plans))
+    tick = step_counter(
+        report, begun, 1 - begun, (settings.repeats + settings.warm_up) * len(plans)
+    )
     runs, failure = RUNNERS[request.runner](plans, settings, tick)
-    runs, left_out = drop_launch_bound(runs)
-    kept = {
+    runs, dropped = drop_launch_bound(runs)
+    recorded = {
         "ops": request.ops,
         "runner": request.runner,
         "device": request.device,
         "real_time": request.real_time,
         "message_bytes": size,
         "link": asdict(link),
-        "cores": where.cores if request.device == "cpu" else 0,
+        "cores": origin.cores if request.device == "cpu" else 0,
         "costs": "the profile" if request.profile else "measured alone",
         **({"module": str(request.module)} if request.module else {}),
-        **found,
+        **emulation,
     }
     if request.device == "cuda":
-        kept |= {
+        recorded |= {
             "issued_share": {run.name: issued_share(run) for run in runs},
-            "launch_bound": left_out,
+            "launch_bound": dropped,
         }
-    return Record(tuple(runs), kept, asdict(where)), failure
+    return Record(tuple(runs), recorded, asdict(origin)), failure
 
 
 def launch_bound(run: Measured) -> NDArray[np.bool_]:
-    """Find the repetitions in which the host set the pace; shape (repetitions,).
+    """Return whether a repetition was launch-bound, shape (repetitions,).
 
-    It did where it had not issued everything before the end, or where the GPU waited for it: ops
-    issued with less than a tenth of their time left make up more than a tenth of the time in ops.
+    It was if the host issued the last op only at the end, or if ops issued late make up more than a
+    tenth of the time of ops. An op was issued late if less than a tenth of its time was left.
     """
     if run.issued is None:
         return np.zeros(len(run.makespans), bool)
     compute = run.lowered.compute_ops
     worked = (run.end - run.start)[:, compute]
-    hurried = (run.end - run.issued)[:, compute] < LEFT * worked
-    share = np.where(hurried, worked, 0.0).sum(axis=1) / np.maximum(worked.sum(axis=1), 1e-9)
+    is_late = (run.end - run.issued)[:, compute] < LEFT * worked
+    share = np.where(is_late, worked, 0.0).sum(axis=1) / np.maximum(worked.sum(axis=1), 1e-9)
     bound: NDArray[np.bool_] = (share > LEFT) | (run.issued.max(axis=1) >= run.makespans)
     return bound
 
 
 def issued_share(run: Measured) -> float:
-    """Compute the share of the makespan after which the host had issued everything: the median over
-    repetitions.
-    """
+    """Return the median share of the makespan after which the host had issued all ops."""
     return 0.0 if run.issued is None else float(np.median(run.issued.max(axis=1) / run.makespans))
 
 
 def drop_launch_bound(runs: Sequence[Measured]) -> tuple[list[Measured], dict[str, int]]:
-    """Drop launch-bound repetitions; returns the rest, and how many each schedule lost (PpsimError:
-    all of them).
+    """Return the runs without launch-bound repetitions, and the number dropped by schedule.
+
+    Raises:
+        PpsimError: all repetitions of a schedule are launch-bound.
     """
-    kept, left_out = [], {}
+    kept, dropped = [], {}
     for run in runs:
         bound = launch_bound(run)
         if bound.all():
@@ -307,21 +313,23 @@ def drop_launch_bound(runs: Sequence[Measured]) -> tuple[list[Measured], dict[st
                 f"{run.name} is launch-bound: the host needed {issued_share(run):.0%} of the "
                 f"makespan of "
                 f"{np.median(run.makespans):.1f} ms to issue the ops, so the GPU waited for it",
-                "ops of 5 ms and more, as of --hidden 4096 --heads 32 --seq 2048",
+                "ops of 5 ms or more, e.g. --hidden 4096 --heads 32 --seq 2048",
             )
         if bound.any():
-            left_out[run.name] = int(bound.sum())
+            dropped[run.name] = int(bound.sum())
             run = run.repetitions(np.flatnonzero(~bound).tolist())
         kept.append(run)
-    return kept, left_out
+    return kept, dropped
 
 
 def _measure_alone(
     request: Request, schedules: Sequence[Schedule], report: Progress
 ) -> tuple[dict[int, Profile], Link, dict[str, object]]:
-    """Measure ops and a message without contention, into a profile for each number of stages.
+    """Measure ops and a message without contention.
 
-    Returns also the settings that a record keeps of it.
+    Returns:
+        A profile for each number of stages, the link, and the settings of an emulation for the
+            record.
     """
     stages = sorted({schedule.n_stages for schedule in schedules})
     if request.profile:
@@ -334,23 +342,23 @@ def _measure_alone(
             schedules[0].n_devices,
             request.device,
             _message_sizes(size),
-            lambda what: report(OPS_SHARE, what),
+            lambda step: report(OPS_SHARE, step),
         )
         profile = Profile(
             provenance(request.device, request.command), request.model, alone.busy_ops
         )
-        said = {
+        emulation = {
             "emulation": partitioned.LABEL,
             "partition_sms": alone.sms,
             "interference": alone.interference,
         }
-        return dict.fromkeys(stages, profile), link_of(alone.messages, size), said
-    profiles = _ops_alone(request, stages, report) if request.ops == "compute" else {}
-    return profiles, _link_alone(_message_bytes(request, profiles), request, report), {}
+        return dict.fromkeys(stages, profile), link_of(alone.messages, size), emulation
+    profiles = _measure_ops(request, stages, report) if request.ops == "compute" else {}
+    return profiles, _measure_link(_message_bytes(request, profiles), request, report), {}
 
 
 def _message_bytes(request: Request, profiles: Mapping[int, Profile]) -> int:
-    """Determine the size of a message: of a user's stages, the largest."""
+    """Return the bytes of a message; the largest of a user's stages."""
     if request.ops == "timed":
         return request.message
     if not request.module:
@@ -359,24 +367,26 @@ def _message_bytes(request: Request, profiles: Mapping[int, Profile]) -> int:
 
 
 def _message_sizes(size: int) -> list[int]:
+    """Return the sizes to measure for a line around ``size`` bytes."""
     return sorted({1024, max(size // 4, 1), size, 2 * size})
 
 
-def _ops_alone(request: Request, stages: Sequence[int], report: Progress) -> dict[int, Profile]:
+def _measure_ops(request: Request, stages: Sequence[int], report: Progress) -> dict[int, Profile]:
+    """Return a profile of ops alone for each number of stages."""
     from ppsim.real.calibration.ops import measure_ops, rounds
     from ppsim.real.calibration.user_ops import measure_stages
 
     model, repeats, warm_up = request.model, 5, 1
     total = (repeats + warm_up) * sum(stages) if request.module else rounds(model, repeats, warm_up)
-    told = count_steps(report, 0.0, OPS_SHARE, total)
+    report_step = step_counter(report, 0.0, OPS_SHARE, total)
 
-    def tick(what: str) -> None:
-        pace(False)  # leave time for the rest of the machine
-        told(what)
+    def tick(step: str) -> None:
+        pace(False)  # leave time to other programs
+        report_step(step)
         time.sleep(REST_S)
         pace(True)
 
-    where, profiles = provenance(request.device, request.command), dict[int, Profile]()
+    origin, profiles = provenance(request.device, request.command), dict[int, Profile]()
     with real_time_priority(request.real_time) as pace:
         pace(True)
         if request.module:
@@ -390,10 +400,10 @@ def _ops_alone(request: Request, stages: Sequence[int], report: Progress) -> dic
                     tick=tick,
                     together=False,
                 )
-                profiles[count] = Profile(where, op=tuple(times), stage=tuple(sizes))
+                profiles[count] = Profile(origin, op=tuple(times), stage=tuple(sizes))
         else:
             ops = measure_ops(model, request.device, repeats=repeats, warm_up=warm_up, tick=tick)
-            profiles = dict.fromkeys(stages, Profile(where, model, tuple(ops)))
+            profiles = dict.fromkeys(stages, Profile(origin, model, tuple(ops)))
     if request.device == "cuda":
         import torch
 
@@ -401,12 +411,12 @@ def _ops_alone(request: Request, stages: Sequence[int], report: Progress) -> dic
     return profiles
 
 
-def _link_alone(size: int, request: Request, report: Progress) -> Link:
-    """Measure latency and bandwidth around the size in use, and the cost of a late receive."""
+def _measure_link(size: int, request: Request, report: Progress) -> Link:
+    """Return the link's latency and bandwidth near ``size`` bytes, and a late receive's cost."""
     from ppsim.real.calibration.links import measure_links
 
-    def tick(what: str) -> None:
-        report(OPS_SHARE, what)
+    def tick(step: str) -> None:
+        report(OPS_SHARE, step)
 
     rows = measure_links(
         request.device,
@@ -420,10 +430,10 @@ def _link_alone(size: int, request: Request, report: Progress) -> Link:
 
 
 def link_of(messages: Sequence[Message], size: int) -> Link:
-    """Fit the 10th percentiles: they show the link, the medians the machine's scheduler.
+    """Return the link fitted to the 10th percentiles of messages' times.
 
-    A late receive adds a handshake, at most the time of another message; any time beyond that was
-    the scheduler's.
+    The 10th percentiles show the link; the medians would include delays by the scheduler. A late
+    receive costs a handshake, at most the time of another message; more is due to the scheduler.
     """
     best = {(row.pattern, row.bytes): row.p10_ms for row in messages}
     pattern = "early" if any(row.pattern == "early" for row in messages) else "ping-pong"
@@ -438,6 +448,7 @@ def link_of(messages: Sequence[Message], size: int) -> Link:
 
 
 def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:
+    """Return the intended costs of a schedule's ops in ms: sleeping times, or a profile's times."""
     if profile is None or request.ops == "timed":
         others = dict.fromkeys(TIMED_OTHERS, request.t_beside)
         return costs_for(
@@ -453,9 +464,9 @@ def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Cos
 
 
 def host_copies(size: int, device: str) -> tuple[float, float]:
-    """Measure a copy of ``size`` bytes to the host and one back, each the median of a few, in ms.
+    """Return the median ms of a copy of ``size`` bytes to the host, and of one back.
 
-    A processor copies within its memory; a GPU to and from pinned memory of the host.
+    A CPU copies within its memory; a GPU copies to and from pinned memory of the host.
     """
     import torch
 
@@ -463,11 +474,11 @@ def host_copies(size: int, device: str) -> tuple[float, float]:
     on_host = torch.zeros(size, dtype=torch.uint8, pin_memory=device == "cuda")
 
     def median(copy: Callable[[], object]) -> float:
-        took = []
+        samples = []
         for _ in range(COPIES_TIMED):
-            begun = time.perf_counter()
+            begin = time.perf_counter()
             copy()
-            took.append(time.perf_counter() - begun)
-        return sorted(took)[len(took) // 2] * 1e3
+            samples.append(time.perf_counter() - begin)
+        return sorted(samples)[len(samples) // 2] * 1e3
 
     return median(lambda: on_host.copy_(source)), median(lambda: source.copy_(on_host))

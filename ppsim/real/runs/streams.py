@@ -1,9 +1,10 @@
-"""Devices that execute queues, and their clocks: a processor, a GPU, or the parts of one GPU.
+"""Devices that execute queues, and their clocks: a CPU, a GPU, or the parts of one GPU.
 
-The four share their verbs. ``mark`` notes the moment when everything issued so far completes,
-``settle`` waits for it, and ``ns`` then gives the moment on the host's monotonic clock. Two hold
-several devices in one process: ``on`` makes a device current, ``carry`` takes a message from one to
-another, and ``accept`` makes the receiver wait for it.
+The four classes have the same methods. ``mark`` returns a mark of the moment when all work issued
+so far ends, ``settle`` waits for that work, and ``ns`` then returns the moment on the host's
+monotonic clock. Two classes have several devices in one process: ``use_stream`` selects a device,
+``carry`` copies a message from one device to another, and ``accept`` makes the receiver wait for
+it.
 """
 
 from __future__ import annotations
@@ -16,42 +17,44 @@ from typing import Any
 from ppsim.core.ops import Stream
 from ppsim.errors import InputError, MissingDependency, PpsimError
 
-TRIES = 5
+TRIES = 5  # readings of two clocks, of which the closest counts
 
 
 class Wall:
-    """A processor: a call returns when its work is done."""
+    """A CPU, on which a call returns when its work is done."""
 
     def sync(self) -> None:
-        """Do nothing: the host's clock is the device's."""
+        """Do nothing: device and host have the same clock."""
 
     def mark(self) -> int:
-        """Read the clock."""
+        """Return the monotonic clock in ns."""
         return time.monotonic_ns()
 
     def settle(self) -> None:
         """Do nothing: no work is pending."""
 
     def is_reached(self, mark: Any) -> bool:
-        """Return whether the moment is over, which it is."""
+        """Return True: a mark on a CPU is in the past."""
         return True
 
     def rebase(self, mark: Any) -> None:
-        """Do nothing: times are exact, however long it runs."""
+        """Do nothing: times are exact."""
 
     def ns(self, mark: Any) -> int:
-        """Return the mark, which is a time."""
+        """Return the mark, which is a time in ns."""
         return int(mark)
 
 
 class Events:
-    """A GPU: a mark is an event on the current stream, timed relative to one whose time on the host
-    is known.
+    """A GPU, whose marks are events on the current stream.
+
+    Their times are relative to an event whose time on the host is known.
     """
 
     def sync(self) -> None:
-        """Find the host's time of one event, between two readings of its clock: the closest of a
-        few tries.
+        """Find the host's time of an event, between two readings of the host's clock.
+
+        Of a few tries the one with the closest readings counts.
         """
         import torch
 
@@ -74,7 +77,7 @@ class Events:
         return event
 
     def settle(self) -> None:
-        """Wait for everything issued to the GPU."""
+        """Wait for all work issued to the GPU."""
         import torch
 
         torch.cuda.synchronize()
@@ -84,11 +87,11 @@ class Events:
         return bool(mark.query())
 
     def rebase(self, mark: Any) -> None:
-        """Count from an event that has passed: times between events are in single precision."""
+        """Make times relative to an event that has passed, since they are in single precision."""
         self._at, self._zero = self.ns(mark), mark
 
     def ns(self, mark: Any) -> int:
-        """Compute when the GPU reached the event."""
+        """Return the moment at which the GPU reached the event, in ns on the host's clock."""
         return int(self._at + round(self._zero.elapsed_time(mark) * 1e6))
 
 
@@ -96,12 +99,12 @@ Clock = Wall | Events
 
 
 def clock(device: str) -> Clock:
-    """Choose the clock of a process that is one device."""
+    """Return the clock of a process that is one device."""
     return Events() if device == "cuda" else Wall()
 
 
 class Serial(Wall):
-    """All devices on one processor, which runs ops in the order of issue."""
+    """All devices on one CPU, which runs ops in the order of issue."""
 
     def __init__(self, devices: int) -> None:
         self.devices = devices
@@ -109,17 +112,17 @@ class Serial(Wall):
 
     @contextmanager
     def use_stream(self, device: int, stream: int = Stream.COMPUTE) -> Iterator[None]:
-        """Do nothing: there is one processor."""
+        """Do nothing: a CPU has no streams."""
         yield
 
     def finished(self) -> None:
-        """Return no event: ops issued on a processor have ended."""
+        """Return None: ops issued on a CPU have ended."""
 
     def await_event(self, event: None) -> None:
-        """Do nothing: ops issued on a processor have ended."""
+        """Do nothing: ops issued on a CPU have ended."""
 
     def carry(self, tensor: Any, sender: int, receiver: int) -> tuple[Any, Any]:
-        """Copy the message."""
+        """Return a copy of the message."""
         return tensor.clone(), None
 
     def accept(self, message: tuple[Any, Any], receiver: int) -> Any:
@@ -128,15 +131,15 @@ class Serial(Wall):
 
 
 class Partitions(Events):
-    """Each device is a part of the first GPU's multiprocessors, a message is a copy on its link's
-    stream.
+    """Devices that are parts of the first GPU's multiprocessors; a message is a copy.
 
-    Marks are events of the primary context recorded on streams of green contexts. An H100 with
-    driver 580 runs this; a driver that refuses it fails at the first mark, with its own error.
+    Each link between two devices has a stream for its copies. Marks are events of the primary
+    context on streams of green contexts. An H100 with driver 580 supports this; a driver that does
+    not raises an error at the first mark.
 
     Attributes:
-        devices: how many parts.
-        sms: multiprocessors of each.
+        devices: number of parts.
+        sms: multiprocessors of each part.
     """
 
     def __init__(self, devices: int) -> None:
@@ -147,8 +150,9 @@ class Partitions(Events):
 
     @contextmanager
     def use_stream(self, device: int, stream: int = Stream.COMPUTE) -> Iterator[None]:
-        """Make a stream of a device current: its part's, or one that only copies, which takes no
-        multiprocessor.
+        """Make a stream of a device current for the block.
+
+        Streams other than compute only copy and need no multiprocessor.
         """
         import torch
 
@@ -162,7 +166,7 @@ class Partitions(Events):
             yield
 
     def finished(self) -> Any:
-        """Return an event that is reached when all work issued to the current stream is done."""
+        """Return an event at the end of all work issued to the current stream."""
         import torch
 
         event = torch.cuda.Event()
@@ -170,15 +174,13 @@ class Partitions(Events):
         return event
 
     def await_event(self, event: Any) -> None:
-        """Make work issued to the current stream from now on wait for the event."""
+        """Make further work on the current stream wait for the event."""
         import torch
 
         torch.cuda.current_stream().wait_event(event)
 
     def carry(self, tensor: Any, sender: int, receiver: int) -> tuple[Any, Any]:
-        """Copy the tensor after all work issued to the sender; returns the copy and the event of
-        its arrival.
-        """
+        """Copy the tensor after all work issued to the sender; return the copy and its event."""
         import torch
 
         if (sender, receiver) not in self._links:
@@ -190,13 +192,11 @@ class Partitions(Events):
         with torch.cuda.stream(link):
             copy = tensor.clone()
         arrived.record(link)
-        tensor.record_stream(link)  # its memory is not used again before the copy has been made
+        tensor.record_stream(link)  # so that its memory is not reused before the copy ends
         return copy, arrived
 
     def accept(self, message: tuple[Any, Any], receiver: int) -> Any:
-        """Return the copy, and make work issued to the receiver from now on wait for its
-        arrival.
-        """
+        """Return the copy, and make further work of the receiver wait for it."""
         copy, arrived = message
         self._lanes[receiver].wait_event(arrived)
         copy.record_stream(self._lanes[receiver])
@@ -204,23 +204,22 @@ class Partitions(Events):
 
 
 def split(parts: int) -> tuple[list[Any], int]:
-    """Make a stream on each of ``parts`` equal, disjoint sets of the first GPU's multiprocessors;
-    also their size.
+    """Return a stream on each of ``parts`` equal sets of multiprocessors, and the size of a set.
 
-    torch's own ``GreenContext.create`` starts from the whole GPU at every call and so gives the
-    same multiprocessors each time; disjoint sets come from one call of the driver
-    (github.com/pytorch/pytorch/issues/195378).
+    The sets of the first GPU's multiprocessors are disjoint. torch's ``GreenContext.create`` starts
+    from the whole GPU at every call, and so returns the same multiprocessors each time; one call of
+    the driver returns disjoint sets (github.com/pytorch/pytorch/issues/195378).
 
     Raises:
         MissingDependency: cuda-bindings is not installed.
         InputError: the GPU has too few multiprocessors.
-        PpsimError: the driver refuses.
+        PpsimError: the driver returns an error.
     """
     import torch
 
     driver = _driver()
     torch.cuda.init()
-    torch.cuda.synchronize()  # the primary context is there from here on
+    torch.cuda.synchronize()  # creates the primary context
     gpu = _driver_result(driver.cuDeviceGet, 0)
     whole = _driver_result(
         driver.cuDeviceGetDevResource, gpu, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
@@ -240,31 +239,34 @@ def split(parts: int) -> tuple[list[Any], int]:
 
 
 def _groups(driver: Any, whole: Any, parts: int) -> Sequence[Any]:
-    """Find the largest equal groups that are enough; the driver rounds sizes up to the GPU's
-    layout.
+    """Return ``parts`` groups of multiprocessors, the largest possible of equal size.
+
+    The driver rounds sizes up to the GPU's layout.
     """
     for size in range(whole.sm.smCount // parts, 0, -1):
         status, groups, count, _ = driver.cuDevSmResourceSplitByCount(parts, whole, 0, size)
         if not int(status) and count >= parts:
             return list(groups[:parts])
     raise InputError(
-        f"this GPU's {whole.sm.smCount} multiprocessors cannot be split in {parts}", "fewer devices"
+        f"this GPU's {whole.sm.smCount} multiprocessors cannot be split into {parts} parts",
+        "fewer devices",
     )
 
 
 def _driver() -> Any:
+    """Return the module of the CUDA driver (MissingDependency: it is not installed)."""
     try:
         from cuda.bindings import driver
     except ImportError as error:
         raise MissingDependency(
             f"splitting a GPU needs cuda-bindings: {error}",
-            "pip install cuda-bindings, of your torch's CUDA version",
+            "pip install cuda-bindings for the CUDA version of your torch",
         ) from error
     return driver
 
 
 def _driver_result(call: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
-    """Call the driver and return its result without the status."""
+    """Call the driver, and return its result without the status (PpsimError: it failed)."""
     status, *found = call(*arguments)
     if int(status):
         name = getattr(call, "__name__", "the driver")

@@ -1,6 +1,4 @@
-"""Work of an op in a real run: sleep for its time, or compute a stage of a transformer or of the
-user's model.
-"""
+"""Ops of a real run: they sleep, or compute stages of a transformer or of the user's model."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ from ppsim.real.calibration import stage as stages
 from ppsim.real.calibration.stage_ops import StageOps, stage_ops, whole_parameters
 from ppsim.real.calibration.user_module import UserModule, loss_of, make_stage
 
-Cell = tuple[int, int]
-Op = tuple[int, Cell]
+Cell = tuple[int, int]  # stage and microbatch
+Op = tuple[int, Cell]  # code of the kind, and cell
 Layout = tuple[Any, Any]  # shape and dtype
 
 
@@ -35,31 +33,31 @@ class SleepingTasks:
         self._buffers: dict[tuple[int, int, int], Any] = {}
 
     def outgoing(self, entry: Any) -> Any:
-        """Return the tensor that a send carries."""
+        """Return the tensor to send."""
         return self.incoming(entry)
 
     def incoming(self, entry: Any) -> Any:
-        """Return the tensor that a receive fills."""
+        """Return the tensor to receive into."""
         key = (entry.kind, entry.stage, entry.microbatch)
         if key not in self._buffers:
             self._buffers[key] = torch.zeros(self._bytes, dtype=torch.uint8)
         return self._buffers[key]
 
     def own_transfer(self, entry: Any) -> None:
-        """Leave sends and receives to torch."""
+        """Return None: torch sends and receives."""
 
     def run(self, entry: Any) -> None:
         """Sleep for the op's time."""
         time.sleep(entry.ms / 1e3)
 
     def reset(self) -> None:
-        """Keep the buffers: a run leaves nothing else."""
+        """Do nothing: buffers are used again."""
 
 
 def module_of(model: Workload, schedule: Schedule, stage: int, device: str = "cpu") -> Any:
-    """Make one stage: its layers, the embedding on the first and the head on the last.
+    """Return the module of a stage: layers, the embedding on the first, the head on the last.
 
-    Weights are equal in every run on devices of one kind.
+    Weights are the same in every run on the same kind of device.
     """
     torch.manual_seed(stage)
     parts = [stages.layers(model, model.layers * schedule.n_devices // schedule.n_stages, device)]
@@ -71,9 +69,7 @@ def module_of(model: Workload, schedule: Schedule, stage: int, device: str = "cp
 
 
 def batch(model: Workload, microbatch: int, device: str = "cpu") -> tuple[Any, Any]:
-    """Make input and target of a microbatch: tokens, or activations where the model has no
-    vocabulary.
-    """
+    """Return input and target of a microbatch: tokens, or activations without a vocabulary."""
     torch.manual_seed(1000 + microbatch)
     if model.vocab:
         return stages.tokens(model, device), stages.tokens(model, device)
@@ -82,28 +78,29 @@ def batch(model: Workload, microbatch: int, device: str = "cpu") -> tuple[Any, A
 
 
 def loss(out: Any, target: Any) -> Any:
-    """Compute the cross entropy against tokens; without a vocabulary the mean square of the
-    output.
-    """
+    """Return the cross entropy against tokens, or the mean square without a vocabulary."""
     return loss_of(out) if target.is_floating_point() else stages.loss(out, target)
 
 
 @dataclass(frozen=True)
 class HeldStage:
-    """A stage that a device holds."""
+    """A stage on a device."""
 
     module: Any  # the torch module
-    # how it runs each kind of op; F of a transformer's last stage leaves the loss to the target
-    ops: StageOps
+    ops: StageOps  # the functions of its ops; F of a transformer's last stage has no loss
     input_layout: Layout  # shape and dtype of its input
     output_layout: Layout  # shape and dtype of its output
-    example: Any = None  # an input, where the stage is the user's
+    example: Any = None  # an example input of a user's stage
 
 
 def hold_stage(
     model: Workload | UserModule, schedule: Schedule, stage: int, device: str = "cpu"
 ) -> HeldStage:
-    """Make a stage of the model; equal weights in every run (InputError: the user's code fails)."""
+    """Return a stage of the model, with the same weights in every run.
+
+    Raises:
+        InputError: the user's code fails.
+    """
     if isinstance(model, Workload):
         module = module_of(model, schedule, stage, device)
         shape = (
@@ -111,15 +108,16 @@ def hold_stage(
             getattr(torch, model.dtype),
         )
         return HeldStage(module, stage_ops(module, first=stage == 0), shape, shape)
-    made = make_stage(model, stage, schedule.n_stages, device)
-    with outside_code(model.path, f"stage {stage}"), torch.no_grad(), whole_parameters(made.ops):
-        out = made.ops.forward(made.example.clone())
-    return HeldStage(made.module, made.ops, _layout(made.example), _layout(out), made.example)
+    user = make_stage(model, stage, schedule.n_stages, device)
+    with outside_code(model.path, f"stage {stage}"), torch.no_grad(), whole_parameters(user.ops):
+        out = user.ops.forward(user.example.clone())
+    return HeldStage(user.module, user.ops, _layout(user.example), _layout(out), user.example)
 
 
 def example_batch(example: Any, microbatch: int) -> Any:
-    """Make the input of a microbatch from the user's example: its values moved on, so that no two
-    are alike.
+    """Return the input of a microbatch: the user's example with its values rolled on.
+
+    Inputs of different microbatches are different.
     """
     return example.flatten().roll(microbatch).reshape(example.shape)
 
@@ -127,11 +125,12 @@ def example_batch(example: Any, microbatch: int) -> Any:
 def whole_stages(
     model: Workload | UserModule, schedule: Schedule, held: Sequence[int], device: str
 ) -> tuple[dict[int, Any], Any, Any]:
-    """Make the modules of the stages held, and inputs and targets of all microbatches, for torch's
-    runtime.
+    """Return the modules of the stages ``held``, and inputs and targets of all microbatches.
 
-    InputError: the user's code fails, or has functions of its own, which torch's runtime does not
-    call.
+    They are for torch's runtime.
+
+    Raises:
+        InputError: the user's code fails, or has functions for ops, which torch's runtime ignores.
     """
     if isinstance(model, Workload):
         inputs, targets = zip(
@@ -142,24 +141,25 @@ def whole_stages(
             torch.cat(inputs),
             torch.cat(targets),
         )
-    made = {s: make_stage(model, s, schedule.n_stages, device) for s in held}
-    for stage, each in made.items():
-        if each.own:
-            own = ", ".join(each.own)
+    user = {s: make_stage(model, s, schedule.n_stages, device) for s in held}
+    for number, stage in user.items():
+        if stage.own:
+            kinds = ", ".join(stage.own)
             raise InputError(
-                f"{model}, stage {stage}: torch's runtime calls no functions for {own}",
+                f"{model}, stage {number}: torch's runtime cannot call your functions for {kinds}",
                 "--runner own",
             )
-    example = next(iter(made.values())).example
-    given = torch.cat([example_batch(example, m) for m in range(schedule.n_microbatches)])
+    example = next(iter(user.values())).example
+    all_inputs = torch.cat([example_batch(example, m) for m in range(schedule.n_microbatches)])
     return (
-        {s: each.module for s, each in made.items()},
-        given,
+        {number: stage.module for number, stage in user.items()},
+        all_inputs,
         torch.zeros(schedule.n_microbatches, device=device),
     )
 
 
 def _layout(tensor: Any) -> Layout:
+    """Return the shape and dtype of a tensor."""
     return tensor.shape, tensor.dtype
 
 
@@ -186,7 +186,7 @@ class ComputingTasks:
         self.reset()
 
     def reset(self) -> None:
-        """Drop activations and gradients of the last run."""
+        """Drop the activations and gradients of a run."""
         self._input: dict[Cell, Any] = {}
         self._output: dict[Cell, Any] = {}
         self._gradient: dict[Cell, Any] = {}
@@ -196,14 +196,14 @@ class ComputingTasks:
             module.zero_grad(set_to_none=True)
 
     def outgoing(self, entry: Any) -> Any:
-        """Return the activation after F, or the gradient of the input after B or I."""
+        """Return the tensor to send: an activation, or a gradient."""
         cell = entry.stage, entry.microbatch
         if entry.kind == Kind.SEND_F:
             return self._output[cell].detach()
         return self._gradient[entry.stage - 1, entry.microbatch]
 
     def incoming(self, entry: Any) -> Any:
-        """Make a buffer for an activation or a gradient."""
+        """Return a buffer to receive an activation or a gradient into."""
         stage = self._held[entry.stage]
         shape, dtype = stage.input_layout if entry.kind == RECEIVES[0] else stage.output_layout
         buffer = torch.empty(shape, dtype=dtype, device=self._device)
@@ -211,31 +211,31 @@ class ComputingTasks:
         return buffer
 
     def accept(self, kind: int, cell: Cell, tensor: Any) -> None:
-        """Keep a received activation or gradient for the op that works on it."""
+        """Keep a received activation or gradient for the op that needs it."""
         kept = self._input if kind == RECEIVES[0] else self._gradient
         kept[cell] = tensor
 
     def own_transfer(self, entry: Any) -> Callable[..., Any] | None:
-        """Return the user's function for a send or receive, where there is one."""
-        function, doing = self._between_task(entry)
+        """Return the user's function for a send or receive, or None."""
+        function, doing = self._user_function(entry)
         return function and partial(_Transfer, self._path, doing, function)
 
     def step(self, entry: Any) -> None:
-        """Run the user's function for a step of FSDP, where there is one (InputError: the user's
-        code fails).
-        """
-        function, doing = self._between_task(entry)
+        """Run the user's function for an FSDP op, if any (InputError: the user's code fails)."""
+        function, doing = self._user_function(entry)
         if function:
             with outside_code(self._path, doing):
                 function()
 
-    def _between_task(self, entry: Any) -> tuple[Callable[..., Any] | None, str]:
+    def _user_function(self, entry: Any) -> tuple[Callable[..., Any] | None, str]:
+        """Return the user's function for a send, receive or FSDP op, and the op in words."""
         kind = Kind(entry.kind).name
         return self._held[entry.stage].ops.between.get(kind), f"{kind} of stage {entry.stage}"
 
     def run(self, entry: Any) -> None:
-        """Run an op, or both of a pair in turn, unless a function of the user's takes both
-        (InputError: it fails).
+        """Run an op or a pair (InputError: the user's code fails).
+
+        The ops of a pair run one after the other, unless the user has a function for pairs.
         """
         first = entry.kind, (entry.stage, entry.microbatch)
         try:
@@ -274,7 +274,7 @@ class ComputingTasks:
             self._activation(cell).copy_(self._on_host.pop(cell), non_blocking=True)
 
     def _activation(self, cell: Cell) -> Any:
-        """The tensor that is copied to the host: the stage's input, or the first stage's output."""
+        """Return the tensor that is copied to the host: the input, or the first stage's output."""
         kept = self._input if cell[0] else self._output
         return kept[cell].data
 
@@ -300,13 +300,13 @@ class ComputingTasks:
         else:
             gradient, self._saved[cell] = ops.backward_input(x, out, grad)
         if stage > 0:
-            # Kept until reset: nobody waits for a send during a run, so its tensor must outlive the
-            # run. Bytes held are measured by calibrate, never in a run.
+            # Kept until reset: a run does not wait for its sends, so tensors must outlive them.
+            # Activation bytes are measured by calibrate, not in a run.
             self._gradient[stage - 1, microbatch] = gradient.contiguous()
 
 
 class _Transfer:
-    """A send or receive by a function of the user's, which may return a handle to wait for."""
+    """A send or receive by a function of the user, which may return a handle to wait for."""
 
     def __init__(self, path: str, doing: str, function: Callable[..., Any], *call: Any) -> None:
         self._where = path, doing
@@ -314,7 +314,7 @@ class _Transfer:
             self._work = function(*call)
 
     def wait(self) -> None:
-        """Wait until it has ended."""
+        """Wait for the end of the transfer."""
         if self._work is not None:
             with outside_code(*self._where):
                 self._work.wait()

@@ -1,9 +1,8 @@
-"""Execute queues in torch.distributed.pipelining's own runtime, fed with our CSV.
+"""Runner of real queues in the runtime of torch.distributed.pipelining, from a CSV of ppsim.
 
-Every action of torch's runtime runs inside its ``record_function``, which is ours while a step
-runs: it waits for the action's input, so that waiting and working are separate, and notes the
-times. REDUCE_GRAD and other actions that our queues do not hold are part of the gap between two
-entries.
+Each action of torch's runtime runs inside its ``record_function``, which is replaced during a step:
+the replacement waits for the action's input, which separates waiting from working, and notes the
+times. REDUCE_GRAD and other actions outside the queues belong to the gap between two entries.
 """
 
 from __future__ import annotations
@@ -51,18 +50,22 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class TorchAction:
-    """One action of a device under its name in torch."""
+    """One action of a device in torch's runtime."""
 
-    op: int  # index in the lowered queues; of the first of a pair
-    ms: float  # how long a timed op takes
-    # (is a forward, stage, microbatch) of every F, B and I in it
+    op: int  # index of the (first) op in the lowered queues
+    ms: float  # time that a timed op sleeps
+    # (whether it is a forward, stage, microbatch) of each of its F, B and I
     inputs: tuple[tuple[bool, int, int], ...]
 
 
 @dataclass(frozen=True)
 class Job:
-    """One plan as its processes need it: the CSV file, the compute schedule, and each device's
-    actions by name.
+    """One plan for torch's runtime.
+
+    Attributes:
+        csv: path of the CSV file.
+        schedule: the compute schedule.
+        steps: for each device, its actions by their names in torch.
     """
 
     csv: str
@@ -73,13 +76,13 @@ class Job:
 def run_all(
     plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None
 ) -> tuple[list[Measured], str]:
-    """Run every plan in torch's runtime; all plans have the same number of devices.
+    """Run all plans in torch's runtime; all must have the same number of devices.
 
-    Returns and raises what :func:`ppsim.real.runs.turns.collect` does.
+    See :func:`ppsim.real.runs.turns.collect` for the result and further errors.
 
     Raises:
-        InputError: torch cannot carry a plan's placement or message size.
-        InvalidSchedule: torch would hang on it, or compute wrong gradients.
+        InputError: torch does not support a plan's placement or message size.
+        InvalidSchedule: torch would hang, or compute wrong gradients.
     """
     check(
         [plan.lowered.compute for plan in plans],
@@ -91,10 +94,10 @@ def run_all(
 
 
 def lower_as_torch(schedule: Schedule) -> Lowered:
-    """Lower a schedule as torch's runtime does.
+    """Return the queues of a schedule in the order of torch's runtime.
 
-    Its UNSHARD, RESHARD and REDUCE_GRAD affect the order of the rest. Nothing runs for them here,
-    so they are dropped.
+    UNSHARD, RESHARD and REDUCE_GRAD affect the order of other ops. Stages of a run are not sharded,
+    so these ops are then dropped.
     """
     lowered = lower(schedule, "torch", unshard=TORCH_STAGES, reduce_grad=True)
     kept = lowered.schedule.computes | lowered.schedule.communicates
@@ -102,14 +105,15 @@ def lower_as_torch(schedule: Schedule) -> Lowered:
 
 
 def check(schedules: Sequence[Schedule], message_bytes: int) -> None:
-    """Refuse schedules that torch cannot carry (InputError: a stage on two devices, a message that
-    is not a whole number of float32).
+    """Refuse schedules that torch's runtime does not support.
+
+    Raises:
+        InputError: a stage is on two devices, or a message is not a whole number of float32.
     """
     for schedule in schedules:
         if schedule.placement.n_replicas > 1:
             raise InputError(
-                f"--runner torch cannot run {schedule.name}: it holds each stage on two devices, "
-                f"torch on one",
+                f"--runner torch cannot run {schedule.name}: it has each stage on two devices",
                 "--runner own, or dualpipe-v, which does the same in a V",
             )
     if message_bytes % FLOAT_BYTES:
@@ -120,6 +124,7 @@ def check(schedules: Sequence[Schedule], message_bytes: int) -> None:
 
 
 def _job(plan: RunPlan, path: Path) -> Job:
+    """Return a plan for torch's runtime, after writing its CSV file."""
     schedule, text = plan.lowered.compute, io.BytesIO()
     timeline = simulate(schedule, costs_for(schedule))
     csv.write(Document((timeline,), (plan.name,)), text, ".csv")
@@ -128,7 +133,7 @@ def _job(plan: RunPlan, path: Path) -> Job:
 
 
 def _steps(plan: RunPlan) -> Iterator[dict[str, TorchAction]]:
-    """Map torch's names to entries, per device."""
+    """Yield the actions of each device by their names in torch."""
     schedule = plan.lowered.schedule
     ms = intended_times(plan)
     for device, cells in enumerate(Draft.from_schedule(schedule).cells()):
@@ -138,28 +143,30 @@ def _steps(plan: RunPlan) -> Iterator[dict[str, TorchAction]]:
         for op, cell in zip(firsts.tolist(), cells, strict=True):
             inputs = tuple(
                 (
-                    bool(schedule.kind[m] == Kind.F),
-                    int(schedule.stage[m]),
-                    int(schedule.microbatch[m]),
+                    bool(schedule.kind[member] == Kind.F),
+                    int(schedule.stage[member]),
+                    int(schedule.microbatch[member]),
                 )
-                for m in schedule.members(op)
-                if schedule.kind[m] in (*FORWARDS, *BACKWARDS)
+                for member in schedule.members(op)
+                if schedule.kind[member] in (*FORWARDS, *BACKWARDS)
             )
             steps[f"PP:{cell}"] = TorchAction(op, float(ms[op]), inputs)
         yield steps
 
 
 def _prepare(rank: int, settings: Settings, watch: Clock, jobs: list[Job]) -> list[Turn]:
-    # the parent reports failures
+    """Return a device's turns, one for each job."""
+    # failures are reported by the parent
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)
     turns = [_turn_of(job, rank, settings, watch) for job in jobs]
     watch.sync()
     for turn in turns:
-        turn(time.monotonic_ns())  # the first step also agrees on shapes with its neighbours
+        turn(time.monotonic_ns())  # in its first step torch also exchanges shapes
     return turns
 
 
 def _turn_of(job: Job, rank: int, settings: Settings, watch: Clock) -> Turn:
+    """Return the function that runs a job once on a device."""
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
     from ppsim.real.runs import tasks
@@ -168,7 +175,7 @@ def _turn_of(job: Job, rank: int, settings: Settings, watch: Clock) -> Turn:
     last, count = job.schedule.n_stages - 1, job.schedule.n_microbatches
     if settings.model is None:
         stages = [_idle_stage(s, last + 1, settings.message_bytes) for s in held]
-        inputs, targets = _nothing(count, settings.message_bytes), _nothing(count, FLOAT_BYTES)
+        inputs, targets = _zeros(count, settings.message_bytes), _zeros(count, FLOAT_BYTES)
     else:
         modules, inputs, targets = tasks.whole_stages(
             settings.model, job.schedule, held, settings.device
@@ -185,62 +192,66 @@ def _turn_of(job: Job, rank: int, settings: Settings, watch: Clock) -> Turn:
     )
     runtime._load_csv(job.csv, format="compute_only")
     if settings.model is None:
-        _let_time_pass(runtime, stages, job.steps[rank], settings.message_bytes)
+        _replace_compute_by_sleep(runtime, stages, job.steps[rank], settings.message_bytes)
     arguments = (inputs,) if 0 in held else ()
     target = {"target": targets} if last in held else {}
 
     def turn(begin: int) -> Turns:
-        noted: list[Mark] = []
-        with _record_actions(runtime, job.steps[rank], watch, noted):
+        marks: list[Mark] = []
+        with _record_actions(runtime, job.steps[rank], watch, marks):
             runtime.step(*arguments, **target, return_outputs=False)
         end = watch.mark()
         watch.settle()
         for stage in runtime._stages:
             stage.submod.zero_grad(set_to_none=True)
-        if len(noted) != len(job.steps[rank]):
-            ran = f"torch ran {len(noted)} of {len(job.steps[rank])} actions by the names we know"
-            raise PpsimError(ran, "the tested torch 2.13")
-        return {rank: (read_marks(noted, watch, begin), watch.ns(end) - begin)}
+        if len(marks) != len(job.steps[rank]):
+            raise PpsimError(
+                f"torch ran {len(marks)} of {len(job.steps[rank])} actions under known names",
+                "the tested torch 2.13",
+            )
+        return {rank: (read_marks(marks, watch, begin), watch.ns(end) - begin)}
 
     return turn
 
 
 def _real_stage(module: Any, stage: int, count: int, device: str) -> Any:
+    """Return torch's stage for a module."""
     import torch
     from torch.distributed.pipelining import PipelineStage
 
-    here = next((p.device for p in module.parameters()), torch.device(device))
-    return PipelineStage(module, stage, count, here)
+    stage_device = next((p.device for p in module.parameters()), torch.device(device))
+    return PipelineStage(module, stage, count, stage_device)
 
 
 def _idle_stage(stage: int, count: int, message_bytes: int) -> Any:
-    """Make a stage that computes nothing and sends messages of that size."""
+    """Return torch's stage that computes nothing and sends ``message_bytes``."""
     import torch
     from torch.distributed.pipelining import PipelineStage
 
-    carried = (
-        (_nothing(1, message_bytes).requires_grad_(stage > 0),),
-        (_nothing(1, message_bytes).requires_grad_(),),
+    examples = (
+        (_zeros(1, message_bytes).requires_grad_(stage > 0),),
+        (_zeros(1, message_bytes).requires_grad_(),),
     )
-    return PipelineStage(torch.nn.Identity(), stage, count, torch.device("cpu"), *carried)
+    return PipelineStage(torch.nn.Identity(), stage, count, torch.device("cpu"), *examples)
 
 
-def _nothing(rows: int, row_bytes: int) -> Any:
+def _zeros(rows: int, row_bytes: int) -> Any:
+    """Return a float32 tensor of zeros with ``row_bytes`` in each row."""
     import torch
 
     return torch.zeros(rows, row_bytes // FLOAT_BYTES)
 
 
-def _let_time_pass(
+def _replace_compute_by_sleep(
     runtime: Any, stages: Sequence[Any], steps: Mapping[str, TorchAction], message_bytes: int
 ) -> None:
-    """Replace every compute action by one that sleeps for its time and leaves a tensor to send."""
+    """Make torch's compute actions sleep for their time and leave a tensor to send."""
     from torch.distributed.pipelining.schedules import _ComputationType as Type
 
     by_index = {stage.stage_index: stage for stage in stages}
-    message = _nothing(1, message_bytes)
+    message = _zeros(1, message_bytes)
 
-    def pass_time(action: Any, context: Any) -> None:
+    def sleep(action: Any, context: Any) -> None:
         time.sleep(steps[f"PP:{action}"].ms / 1e3)
         for part in action.sub_actions or (action,):
             stage, microbatch = by_index[part.stage_index], part.microbatch_index
@@ -258,14 +269,14 @@ def _let_time_pass(
         Type.BACKWARD_WEIGHT,
         Type.OVERLAP_F_B,
     ):
-        runtime.register_custom_function(kind, pass_time)
+        runtime.register_custom_function(kind, sleep)
 
 
 @contextmanager
 def _record_actions(
-    runtime: Any, steps: Mapping[str, TorchAction], watch: Clock, noted: list[Mark]
+    runtime: Any, steps: Mapping[str, TorchAction], watch: Clock, marks: list[Mark]
 ) -> Iterator[None]:
-    """Note the times of every action of torch's pipelining runtime inside the block."""
+    """Add the marks of each action of torch's runtime during the block to ``marks``."""
     from torch.distributed.pipelining import schedules
 
     @contextmanager
@@ -278,7 +289,7 @@ def _record_actions(
         _wait(runtime, step)
         start = watch.mark()
         yield
-        noted.append((step.op, posted, start, watch.mark(), time.monotonic_ns()))
+        marks.append((step.op, posted, start, watch.mark(), time.monotonic_ns()))
 
     original = schedules.record_function
     schedules.record_function = span
@@ -289,7 +300,7 @@ def _record_actions(
 
 
 def _wait(runtime: Any, step: TorchAction) -> None:
-    """Wait for the messages that an action works on, so that the runtime does not."""
+    """Wait for the messages that an action needs, so that the runtime need not wait."""
     for forward, stage, microbatch in step.inputs:
         pending = runtime.fwd_recv_ops if forward else runtime.bwd_recv_ops
         if (stage, microbatch) in pending:

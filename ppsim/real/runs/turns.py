@@ -1,8 +1,6 @@
-"""Run schedules in turns on real processes: one per device, from a common start, ended with their
-parent.
+"""Repeated real runs of several schedules: processes with a common start, and their times.
 
-Schedules take turns within each repetition, so that a drift of the machine reaches all of them
-alike.
+All schedules run once in each repetition, so that a drift of the machine affects all equally.
 """
 
 from __future__ import annotations
@@ -32,14 +30,14 @@ from ppsim.real.calibration.user_module import UserModule
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.streams import Clock, clock
 
-LEAD_S = 0.02
+LEAD_S = 0.02  # seconds from the agreement on a start to the start
 MALLOC_TRIM, MALLOC_MMAP, KEEP_BYTES = -1, -3, 1 << 30
 Tick = Callable[[str], None]
-# op, posted, start, end, issued, in ns from the common start
+# (op, posted, start, end, issued) of each entry, in ns from the common start
 EntryTimes = list[tuple[int, int, int, int, int]]
-# of a device: its times, and when its sends had completed
+# by device: times of its entries, and the end of its sends, in ns from the common start
 Turns = dict[int, tuple[EntryTimes, int]]
-Turn = Callable[[int], Turns]  # runs the queues of this process's devices from a common start
+Turn = Callable[[int], Turns]  # runs the queues of this process once, from a common start
 
 
 @dataclass(frozen=True)
@@ -55,20 +53,17 @@ class RunPlan:
 class Settings:
     """Settings of a session."""
 
-    repeats: int = 5  # measured repetitions of every schedule
-    warm_up: int = 1  # repetitions before those, not kept
-    message_bytes: int = 65536  # size of every message of timed ops
-    real_time: bool = False  # ask the system for real-time priority while a schedule runs
-    # a transformer whose stages compute for real; None for ops that sleep
-    model: Workload | UserModule | None = None
-    limit_s: float = 60.0  # how long all processes may be silent
-    device: str = "cpu"  # where the stages compute, cpu or cuda
+    repeats: int = 5  # measured repetitions of each schedule
+    warm_up: int = 1  # repetitions before the measured ones, discarded
+    message_bytes: int = 65536  # bytes of a message of timed ops
+    real_time: bool = False  # whether to ask for real-time priority while a schedule runs
+    model: Workload | UserModule | None = None  # the model to compute; None: ops sleep
+    limit_s: float = 60.0  # seconds without a message after which processes are ended
+    device: str = "cpu"  # device on which stages compute, cpu or cuda
 
 
 def intended_times(plan: RunPlan) -> NDArray[np.float64]:
-    """Compute the intended time of each entry of the queues, 0 for entries that do not compute;
-    shape (entries,), ms.
-    """
+    """Return the intended ms of each entry, shape (entries,); 0 for entries other than compute."""
     times = np.zeros(len(plan.lowered.schedule))
     times[plan.lowered.compute_ops] = plan.costs.durations(plan.lowered.compute)
     return times
@@ -82,66 +77,90 @@ def collect(
     *work: Any,
     processes: int | None = None,
 ) -> tuple[list[Measured], str]:
-    """Run a worker in ``processes``, one per device by default, and gather the times of every
-    repetition.
+    """Run workers, and collect the times of all repetitions.
 
-    Returns the measurements, and why they are fewer than asked for, empty when they are not.
-    Repetitions that all processes completed are kept when one fails later, or the user interrupts.
+    If a process fails or the user interrupts, the repetitions that all processes completed count.
+
+    Args:
+        plans: the schedules.
+        settings: the settings.
+        tick: called with the schedule and the repetition that process 0 completed.
+        worker: the function that each process runs.
+        work: further arguments of the worker.
+        processes: number of processes; None: one per device.
+
+    Returns:
+        The times of each plan, and the reason why there are fewer repetitions than requested, or
+            ''.
 
     Raises:
         PpsimError: a process died, hung or failed before one repetition was complete.
     """
     devices = plans[0].lowered.schedule.n_devices
-    got: dict[tuple[int, int], dict[int, Any]] = {}
+    received: dict[tuple[int, int], dict[int, Any]] = {}
     failure: BaseException | None = None
     try:
         with ranks(
             worker, processes or devices, settings, devices, *work, limit_s=settings.limit_s
         ) as messages:
             for rank, (repetition, number, found) in messages:
-                got.setdefault((repetition, number), {}).update(found)
+                received.setdefault((repetition, number), {}).update(found)
                 if rank == 0:
                     tick(f"{plans[number].name} {repetition + 1}")
     except (PpsimError, KeyboardInterrupt) as error:
         failure = error
         resume()
     wanted = range(settings.warm_up, settings.warm_up + settings.repeats)
-    kept = [r for r in wanted if _complete(got, r, plans, devices)]
+    kept = [r for r in wanted if _is_complete(received, r, plans, devices)]
     if not kept:
         raise failure or PpsimError(
             "no repetition was completed", "fewer devices or a smaller model"
         )
-    apart = settings.device != "cpu"
-    runs = [_gather(plan, number, kept, got, devices, apart) for number, plan in enumerate(plans)]
+    on_gpu = settings.device != "cpu"
+    runs = [
+        _measured(plan, number, kept, received, devices, on_gpu)
+        for number, plan in enumerate(plans)
+    ]
     return runs, "" if failure is None else str(failure) or "interrupted"
 
 
-def _complete(
-    got: dict[tuple[int, int], dict[int, Any]],
+def _is_complete(
+    received: dict[tuple[int, int], dict[int, Any]],
     repetition: int,
     plans: Sequence[RunPlan],
     devices: int,
 ) -> bool:
-    return all(len(got.get((repetition, number), {})) == devices for number in range(len(plans)))
+    """Return whether all devices have sent their times of all plans for a repetition."""
+    return all(
+        len(received.get((repetition, number), {})) == devices for number in range(len(plans))
+    )
 
 
-def _gather(
+def _measured(
     plan: RunPlan,
     number: int,
     kept: list[int],
-    got: dict[tuple[int, int], dict[int, Any]],
+    received: dict[tuple[int, int], dict[int, Any]],
     devices: int,
-    apart: bool,
+    on_gpu: bool,
 ) -> Measured:
-    """Spread rows of entries over the ops of the queues, both ops of a pair alike; ns to ms.
+    """Return the times of a plan by the entries of its queues, in ms.
 
-    ``apart``: whether the host issues ops that another device carries out.
+    Both ops of a pair get the times of the pair. Only a GPU has times of issue.
+
+    Args:
+        plan: the plan.
+        number: its number.
+        kept: the repetitions.
+        received: times by (repetition, plan) and device, in ns.
+        devices: number of devices.
+        on_gpu: whether ops run on a GPU.
     """
     schedule = plan.lowered.schedule
     times = np.zeros((4, len(kept), len(schedule)))
     finished = np.zeros((len(kept), devices))
     for row, repetition in enumerate(kept):
-        for device, (entries, end) in got[repetition, number].items():
+        for device, (entries, end) in received[repetition, number].items():
             values = np.array(entries, np.float64).reshape(-1, 5) / 1e6
             ops = np.array([entry[0] for entry in entries], np.int64)
             times[:, row, ops] = values[:, 1:].T
@@ -149,45 +168,53 @@ def _gather(
     times[:, :, schedule.second_of_pairs] = times[:, :, schedule.first_of_pairs]
     posted, start, end, issued = times
     return Measured(
-        plan.name, plan.lowered, plan.costs, posted, start, end, finished, issued if apart else None
+        plan.name,
+        plan.lowered,
+        plan.costs,
+        posted,
+        start,
+        end,
+        finished,
+        issued if on_gpu else None,
     )
 
 
 def take_turns(
     prepare: Callable[..., list[Turn]],
     rank: int,
-    say: Callable[[Any], None],
+    send: Callable[[Any], None],
     meeting: str,
     settings: Settings,
     devices: int,
     *work: Any,
 ) -> None:
-    """Be the worker of one device: join the others, ``prepare`` the turns, run them from common
-    starts, and report.
+    """Run as the worker of one device: join the process group, and repeat all turns.
 
-    ``prepare`` takes the device, the settings, the clock and the work, and returns a turn for each
-    plan.
+    ``prepare(rank, settings, clock, *work)`` returns a turn for each plan.
     """
     from torch import distributed
 
     join(rank, meeting, settings, devices)
     watch = clock(settings.device)
     turns = prepare(rank, settings, watch, *work)
-    repeat(say, settings, turns, watch, partial(_agree_on_start, distributed, rank))
+    repeat(send, settings, turns, watch, partial(_common_start, distributed, rank))
     distributed.barrier()
     distributed.destroy_process_group()
 
 
 def repeat(
-    say: Callable[[Any], None],
+    send: Callable[[Any], None],
     settings: Settings,
     turns: Sequence[Turn],
     watch: Clock,
     start: Callable[[], int],
 ) -> None:
-    """Run the turns round-robin, each from the moment that ``start`` returns, and report."""
+    """Run all turns in each repetition, and send (repetition, plan, times) to the parent.
+
+    A turn starts at the moment that ``start`` returns, in ns.
+    """
     gc.freeze()
-    gc.disable()  # a collection would count in some op's time
+    gc.disable()  # a garbage collection would count in the time of an op
     with real_time_priority(settings.real_time) as pace:
         for repetition in range(settings.warm_up + settings.repeats):
             for number, turn in enumerate(turns):
@@ -201,13 +228,11 @@ def repeat(
                 if settings.real_time:
                     time.sleep(REST * (time.monotonic_ns() - begin) / 1e9)
                 gc.collect()
-                say((repetition, number, result))
+                send((repetition, number, result))
 
 
 def join(rank: int, meeting: str, settings: Settings, devices: int) -> None:
-    """Join a group of ``devices`` processes, with timers that fire on time and one thread or
-    GPU.
-    """
+    """Join torch's process group of ``devices`` processes, and set up this process's device."""
     import torch
     from torch import distributed
 
@@ -215,7 +240,7 @@ def join(rank: int, meeting: str, settings: Settings, devices: int) -> None:
     if settings.device == "cuda":
         torch.cuda.set_device(rank)
     make_punctual()
-    # the parent, which ends all processes, must notice first
+    # longer than the parent's limit, so that the parent notices first and ends all processes
     limit = timedelta(seconds=max(settings.limit_s, START_S))
     backend = BACKEND[settings.device]
     distributed.init_process_group(
@@ -224,23 +249,21 @@ def join(rank: int, meeting: str, settings: Settings, devices: int) -> None:
 
 
 def make_punctual() -> None:
-    """Compute with one thread, have timers fire on time, and keep memory that was freed."""
+    """Make this process compute with one thread, wake up on time, and keep freed memory."""
     import torch
 
     torch.set_num_threads(1)
     if sys.platform == "linux":
         system = ctypes.CDLL(None)
         system.prctl(29, 1000, 0, 0, 0)  # timers fire within 1 us instead of 50
-        # freed memory stays, or ops that follow many others would fault pages in again
+        # returned memory would have to be faulted in again by later ops
         if hasattr(system, "mallopt"):
             system.mallopt(MALLOC_TRIM, KEEP_BYTES)
             system.mallopt(MALLOC_MMAP, KEEP_BYTES)
 
 
-def _agree_on_start(distributed: Any, rank: int) -> int:
-    """Agree on a moment shortly after now at which all processes start, on the host's system-wide
-    clock, in ns.
-    """
+def _common_start(distributed: Any, rank: int) -> int:
+    """Return the moment at which all processes start, in ns on the host's monotonic clock."""
     import torch
 
     distributed.barrier()
@@ -252,5 +275,5 @@ def _agree_on_start(distributed: Any, rank: int) -> int:
 
 
 def next_start() -> int:
-    """Return a moment shortly after now, in ns."""
+    """Return a moment in the near future, in ns on the host's monotonic clock."""
     return time.monotonic_ns() + int(LEAD_S * 1e9)

@@ -1,5 +1,3 @@
-"""Real runs as their files show them: one reader per format, one structure, one way in
-(:mod:`.read`).
-"""
+"""Real runs made elsewhere: a reader per format, one structure, one entry point (:mod:`.read`)."""
 
 __all__ = ["ops_rows", "profile", "read", "run", "timers"]

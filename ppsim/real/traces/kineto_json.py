@@ -1,4 +1,4 @@
-"""Types of torch.profiler's JSON; a fault is named with its place before anything is used."""
+"""Types of torch.profiler's JSON; a value of another type is refused with its place in the file."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """Shapes and types of an operator's inputs; a list of tensors has a list of shapes."""
+    """Shapes and types of an operator's inputs; for a list of tensors, a list of shapes."""
 
     dims: list[object] | None = msgspec.field(name="Input Dims", default=None)
     types: list[object] | None = msgspec.field(name="Input type", default=None)
 
 
 class Collective(msgspec.Struct, frozen=True):
-    """A message in NCCL's kernels; numbers are texts in some versions."""
+    """The message of an NCCL kernel; numbers are texts in some versions."""
 
     name: object = msgspec.field(name="Collective name", default="")
     elements: object = msgspec.field(name="In msg nelems", default=0)
@@ -75,7 +75,7 @@ class Distributed(msgspec.Struct, frozen=True):
 
 
 class File(msgspec.Struct, frozen=True):
-    """The whole file; keys that it does not name are skipped."""
+    """The file; other keys are ignored."""
 
     events: list[Event] = msgspec.field(name="traceEvents")
     epoch_ns: float = msgspec.field(name="baseTimeNanoseconds", default=0.0)
@@ -90,33 +90,28 @@ KEYS = frozenset(
 
 
 def kernel_of(event: Event) -> tuple[str, int]:
-    """Read the operation of an NCCL kernel, such as ``recv``, and its bytes; empty and 0 where it
-    does not tell.
-    """
+    """Return the operation of an NCCL kernel, such as ``recv``, and its bytes, or '' and 0."""
     try:
-        told = msgspec.json.decode(event.args, type=Collective | None) or Collective()
+        message = msgspec.json.decode(event.args, type=Collective | None) or Collective()
     except msgspec.DecodeError:
         return "", 0
-    elements = str(told.elements)
-    size = (
-        int(elements) * BYTES.get(str(told.kind).lower(), 0)
-        if elements.isdecimal() and len(elements) < 16
-        else 0
-    )
-    return str(told.name).lower(), size if size <= MOST_BYTES else 0
+    elements, size = str(message.elements), 0
+    if elements.isdecimal() and len(elements) < 16:
+        size = int(elements) * BYTES.get(str(message.kind).lower(), 0)
+    return str(message.name).lower(), size if size <= MOST_BYTES else 0
 
 
 def correlation_of(event: Event) -> int | None:
-    """Return the number that a kernel shares with its launch; None where the trace has none."""
+    """Return the number that a kernel shares with its launch, or None if the trace has none."""
     try:
-        told = msgspec.json.decode(event.args, type=Launch | None)
+        launch = msgspec.json.decode(event.args, type=Launch | None)
     except msgspec.DecodeError:
         return None
-    return told.correlation if told else None
+    return launch.correlation if launch else None
 
 
 def parse_file(text: str, path: str) -> File:
-    """Read a trace from the content of its file (InputError: it is not a trace)."""
+    """Return the trace in the text of a file (InputError: it is not a trace)."""
     source = f"'{name_of(path)}'"
     file = decode(text, File, source, HINT, KEYS)
     if not 0 <= file.epoch_ns <= LATEST_US * 1e3:
@@ -125,7 +120,7 @@ def parse_file(text: str, path: str) -> File:
 
 
 def span_of(event: Event, path: str) -> tuple[float, float]:
-    """Read start and end of an event, in ms (InputError: it has no such times)."""
+    """Return start and end of an event in ms (InputError: it has no such times)."""
     ts, dur = event.ts, event.dur
     if (
         isinstance(ts, float | int)
@@ -134,12 +129,13 @@ def span_of(event: Event, path: str) -> tuple[float, float]:
         and 0 <= dur <= LATEST_US
     ):
         return ts * 1e-3, (ts + dur) * 1e-3
-    what = f"'{name_of(path)}': {shorten(event.name, 60)} has no ts and dur in microseconds"
-    raise InputError(what, HINT)
+    raise InputError(
+        f"'{name_of(path)}': {shorten(event.name, 60)} has no ts and dur in microseconds", HINT
+    )
 
 
 def bytes_of(event: Event) -> int:
-    """Count the bytes of an operator's inputs; 0 where the trace does not tell."""
+    """Return the bytes of an operator's inputs, or 0 if the trace does not state them."""
     try:
         found = msgspec.json.decode(event.args, type=Arguments | None)
     except msgspec.DecodeError:

@@ -1,6 +1,4 @@
-"""A real run as a table of ops: every step of every replica, with its messages and the ops between
-steps.
-"""
+"""A real run as a table of ops: all steps of all replicas, with messages and ops between steps."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ Columns = dict[str, NDArray[Any]]
 
 
 def ops_rows(run: RealRun) -> Columns:
-    """The columns of ``ppsim.ops/1``: ops of all steps and replicas; of a job its messages and
-    collectives too.
+    """Return the columns of ``ppsim.ops/1`` for a run.
+
+    A row is an op of a step and a replica; a job has rows of messages and collectives too.
     """
     schedule, job = run.schedule, run.job
     if job is None:
@@ -67,30 +66,31 @@ def ops_rows(run: RealRun) -> Columns:
                     *times,
                 )
             )
-        parts += [_between_rows(job, at) for at in range(len(job.step_ops))]
+        parts += [_step_op_rows(job, at) for at in range(len(job.step_ops))]
     return {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
 
 
 def _ops_columns(run: RealRun, ops: NDArray[Any], kind: NDArray[Any]) -> dict[str, Any]:
+    """Return the columns that identify ops, given their names of kinds."""
     schedule = run.schedule
     names = ("device", "stage", "microbatch")
     return {"kind": kind} | {name: getattr(schedule, name)[ops] for name in names}
 
 
-def _between_rows(job: Job, at: int) -> Columns:
-    """Rows of one op between steps, on the devices that run it."""
-    each, begun, done = job.step_ops[at], job.step_op_start[..., at], job.step_op_end[..., at]
-    same = {
-        "kind": each.name,
+def _step_op_rows(job: Job, at: int) -> Columns:
+    """Return the rows of the op between steps at an index, for the devices that run it."""
+    step_op, start, end = job.step_ops[at], job.step_op_start[..., at], job.step_op_end[..., at]
+    columns = {
+        "kind": step_op.name,
         "stage": -1,
         "microbatch": -1,
-        "chunk": each.chunk,
-        "group": each.group,
+        "chunk": step_op.chunk,
+        "group": step_op.group,
+        "device": np.arange(job.schedule.n_devices),
     }
-    columns = same | {"device": np.arange(job.schedule.n_devices)}
-    rows = _rows(job.iterations, job.replicas, begun.shape, columns, begun, done)
-    there = ~np.isnan(begun.ravel())
-    return {name: values[there] for name, values in rows.items()}
+    rows = _rows(job.iterations, job.replicas, start.shape, columns, start, end)
+    has_run = ~np.isnan(start.ravel())
+    return {name: values[has_run] for name, values in rows.items()}
 
 
 def _rows(
@@ -101,8 +101,17 @@ def _rows(
     start: Any,
     end: Any,
 ) -> Columns:
-    """Columns of all steps, replicas and entries of one of them, flat."""
-    whole = {
+    """Return flat columns for all steps, replicas and entries.
+
+    Args:
+        steps: numbers of the steps.
+        replicas: numbers of the replicas.
+        shape: (steps, replicas, entries).
+        columns: columns that are the same in all steps and replicas, by entry or one value.
+        start: starts, of that shape.
+        end: ends, of that shape.
+    """
+    all_columns = {
         "iteration": steps[:, None, None],
         "replica": replicas[None, :, None],
         **columns,
@@ -110,5 +119,6 @@ def _rows(
         "end": end,
     }
     return {
-        name: np.broadcast_to(np.asarray(values), shape).ravel() for name, values in whole.items()
+        name: np.broadcast_to(np.asarray(values), shape).ravel()
+        for name, values in all_columns.items()
     }

@@ -1,6 +1,4 @@
-"""A profile from a real run: op times per stage, and message times as far as its files have
-them.
-"""
+"""A profile from a real run: op times by stage, and message times if its files have them."""
 
 from __future__ import annotations
 
@@ -22,32 +20,31 @@ from ppsim.real.traces.run import RealRun
 
 
 def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> Profile:
-    """Make a profile from the files of a real run, or its folder; ``command`` is kept as the
-    command line.
+    """Return a profile from the files of a real run.
 
-    ``iteration`` is as :meth:`ppsim.real.traces.run.RealRun.select` takes it; ``all`` leaves out
-    the first of several.
+    Args:
+        paths: the files, or a folder of them.
+        command: the command line, for the profile.
+        iteration: an iteration as of :meth:`ppsim.real.traces.run.RealRun.select`; ``all`` leaves
+            out the first of several.
 
     Raises:
-        InputError: no file shows a run, or one of its stages is missing.
+        InputError: no file contains a run, or a stage of it is missing.
     """
     files = read_files(paths)
     if iteration == "all" and files and all(map(kineto.matches, files.values())):
-        read = [
+        traces = [
             torch_trace.parse_trace(file.text, path, rank)
             for rank, (path, file) in enumerate(files.items())
         ]
-        return torch_trace.profile_of(read, command)
-    observed = read_run(paths)
-    return profile_of_run(
-        observed.drop_first() if iteration == "all" else observed.select(iteration), command
-    )
+        return torch_trace.profile_of(traces, command)
+    run = read_run(paths)
+    selected = run.drop_first() if iteration == "all" else run.select(iteration)
+    return profile_of_run(selected, command)
 
 
 def profile_of_run(run: RealRun, command: str) -> Profile:
-    """Make a profile of all iterations of a run that are held (InputError: its times are not in
-    ms).
-    """
+    """Return a profile of all iterations in a run (InputError: its unit is not a time)."""
     run = run.in_milliseconds()
     ops = tuple(_op_times(run))
     if run.traces:
@@ -67,19 +64,20 @@ def profile_of_run(run: RealRun, command: str) -> Profile:
 
 
 def _op_times(run: RealRun) -> Iterator[OpTime]:
-    """Measure every stage's ops by kind, and its pairs of F and B."""
-    schedule, took = run.schedule, run.end - run.start
-    alone = schedule.pair == NONE
+    """Yield the times of each stage's ops by kind, and of its pairs of F and B."""
+    schedule, durations = run.schedule, run.end - run.start
+    is_single = schedule.pair == NONE
     for stage in range(schedule.n_stages):
-        here = schedule.stage == stage
+        of_stage = schedule.stage == stage
         for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
-            own = here & alone & (schedule.kind == kind)
-            if own.any():
-                yield _op_time(stage, kind.name, took[:, own])
-        paired = here & ~alone & (schedule.kind == Kind.F)
+            chosen = of_stage & is_single & (schedule.kind == kind)
+            if chosen.any():
+                yield _op_time(stage, kind.name, durations[:, chosen])
+        paired = of_stage & ~is_single & (schedule.kind == Kind.F)
         if paired.any():
-            yield _op_time(stage, "FB", took[:, paired])
+            yield _op_time(stage, "FB", durations[:, paired])
 
 
 def _op_time(stage: int, kind: str, durations: NDArray[np.float64]) -> OpTime:
+    """Return a profile's row for durations in ms."""
     return OpTime("stage", kind, 0, stage=stage, cache="run", **spread(durations.ravel().tolist()))

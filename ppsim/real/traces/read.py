@@ -1,13 +1,11 @@
-"""The door to files of real runs: a reader recognises the content, and all give the same structure.
+"""Reading of real runs: the reader that recognises the content returns a :class:`RealRun`.
 
 Readers are the files of ``readers/``, found by a scan.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -16,52 +14,52 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.base.scan import load_files
 from ppsim.base.source import name_of, read_bytes
 from ppsim.base.unpack.limits import FILES, Meter
 from ppsim.core.draft import Draft
-from ppsim.errors import InputError
+from ppsim.errors import InputError, UnknownFormat
 from ppsim.inputs.drafts.read import parse, require_sound
 from ppsim.real.traces import readers
 from ppsim.real.traces.reader import Reader, RunFiles, TraceFile
 from ppsim.real.traces.run import RealRun
 
-# A file of ours that holds a schedule with its times: no reader's, as drafts are read elsewhere.
+# The format of a file of ppsim with a schedule and its times, which the readers of drafts read.
 TIMELINE = "timeline"
 
 
 @cache
 def find_readers() -> tuple[Reader, ...]:
-    """Load every reader, in the order in which they are asked."""
-    names = [f"{readers.__name__}.{found.name}" for found in pkgutil.iter_modules(readers.__path__)]
-    found = [importlib.import_module(name).READER for name in names]
+    """Return all readers, in the order in which they are tried."""
+    found: list[Reader] = [module.READER for module in load_files(readers, "READER")]
     return tuple(sorted(found, key=lambda reader: (reader.place, reader.name)))
 
 
 def title_of(name: str) -> str:
-    """Return the name of a format's files in a summary."""
+    """Return the title of a format in a summary."""
     titles = {reader.name: reader.title for reader in find_readers()}
     return titles.get(name, "a schedule with times")
 
 
 def expected() -> str:
-    """Return a list of the formats of real runs, for the hint of a message."""
+    """Return the formats of real runs as text, for the hint of a message."""
     *first, last = [reader.expects for reader in find_readers()]
     return f"a folder or files: {', '.join(first)}, or {last}"
 
 
 def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRun:
-    """Read a real run: a folder, or the files of all its devices.
+    """Read a real run from a folder, or from the files of all its devices.
 
     Args:
-        paths: one folder, or files; gzipped or not. A folder's other files are left out.
-            ``FILE:NAME`` is the run of that schedule in a record of several, or the replica of that
-            number in a table of ops.
-        schedule: which run of a record of several, or which replica.
-        unit: of a table's times, where it does not tell its own.
+        paths: one folder, or files, which may be gzipped. Other files in a folder are ignored.
+            ``FILE:NAME`` selects the run of a schedule in a record, or the replica of a number in a
+            table of ops.
+        schedule: the schedule of a run in a record, or the number of a replica in a table.
+        unit: the unit of a table's times, if the table does not state it.
 
     Raises:
-        InputError: no file shows a run, files of several formats, or a device is missing.
-        InvalidSchedule: the devices ran in an order in which no schedule runs.
+        InputError: no file contains a run, files have several formats, or a device is missing.
+        InvalidSchedule: the order of the devices' ops is not that of a schedule.
     """
     if len(paths) == 1 and not schedule:
         path, schedule = _split_name(paths[0])
@@ -70,25 +68,23 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
         " and others" if len(paths) > 2 else ""
     )
     files = read_files(paths)
-    found = {path: reader for path, file in files.items() if (reader := _reader_of(file))}
-    _refuse_binary([file for path, file in files.items() if path not in found])
-    formats = [reader for reader in find_readers() if reader in found.values()]
+    reader_of = {path: reader for path, file in files.items() if (reader := _reader_of(file))}
+    _refuse_binary([file for path, file in files.items() if path not in reader_of])
+    formats = [reader for reader in find_readers() if reader in reader_of.values()]
     if len(formats) > 1:
         names = ", ".join(reader.name for reader in formats)
-        raise InputError(f"{source} holds files of several formats: {names}", "those of one run")
+        raise InputError(f"{source} has files of several formats: {names}", "files of one run")
     if unit and not (formats and formats[0].takes_unit):
-        raise InputError(
-            f"{source} is no table of ops, so its times have their unit", "leave --unit out"
-        )
+        raise InputError(f"{source} is not a table of ops, and states its unit", "leave out --unit")
     if not formats:
-        return _read_resembling(source, files)
-    own = {path: file for path, file in files.items() if path in found}
-    others = {path: file for path, file in files.items() if path not in found}
-    return formats[0].read(RunFiles(source, own, others, schedule, unit))
+        return _read_other(source, files)
+    of_format = {path: file for path, file in files.items() if path in reader_of}
+    others = {path: file for path, file in files.items() if path not in reader_of}
+    return formats[0].read(RunFiles(source, of_format, others, schedule, unit))
 
 
 def _reader_of(file: TraceFile) -> Reader | None:
-    """Find the first reader whose format a file has."""
+    """Return the first reader whose format a file has, or None."""
     return next((reader for reader in find_readers() if reader.matches(file)), None)
 
 
@@ -99,8 +95,12 @@ def _refuse_binary(files: Sequence[TraceFile]) -> None:
             raise InputError(f"'{name_of(file.path)}' is not a text file", expected())
 
 
-def _read_resembling(source: str, files: Mapping[str, TraceFile]) -> RealRun:
-    """Read files that no reader takes: one with a schedule's times, else they are refused."""
+def _read_other(source: str, files: Mapping[str, TraceFile]) -> RealRun:
+    """Read files that match no format: a schedule with times.
+
+    Raises:
+        InputError: the files are anything else.
+    """
     for reader in find_readers():
         if any(reader.resembles(file) for file in files.values()):
             return reader.read(RunFiles(source, files, {}))
@@ -108,9 +108,7 @@ def _read_resembling(source: str, files: Mapping[str, TraceFile]) -> RealRun:
 
 
 def shows_run(path: str) -> bool:
-    """Tell whether a path is a folder, or a file of a real run or ``FILE:NAME``, rather than a
-    schedule's file.
-    """
+    """Return whether a path is a folder, or a file of a real run (also as ``FILE:NAME``)."""
     if Path(path).is_dir():
         return True
     path, _ = _split_name(path)
@@ -124,7 +122,7 @@ def shows_run(path: str) -> bool:
 
 
 def lacks_unit(path: str) -> bool:
-    """Tell whether a path that shows a run holds files that may leave out the unit of times."""
+    """Return whether a path of a run has files that may leave out the unit of times."""
     files = read_files([_split_name(path)[0]]).values()
     return any(
         reader.takes_unit and reader.matches(file) for reader in find_readers() for file in files
@@ -132,24 +130,24 @@ def lacks_unit(path: str) -> bool:
 
 
 def _split_name(path: str) -> tuple[str, str]:
-    """Split ``FILE:NAME``, unless a file has that whole name; the name is empty otherwise."""
+    """Return the parts of ``FILE:NAME``; the name is '' for a path that exists, or has no file."""
     file, _, name = path.rpartition(":")
     return (file, name) if file and not Path(path).exists() and Path(file).is_file() else (path, "")
 
 
 def read_files(paths: Sequence[str]) -> dict[str, TraceFile]:
-    """Read all files; the files of a folder in the order of their numbers: rank2 before rank10."""
+    """Read all files, by path in the order of the numbers in their names: rank2 before rank10."""
     files, meter = dict[str, TraceFile](), Meter("the whole of these files", FILES)
-    ends = {suffix for reader in find_readers() for suffix in reader.suffixes}
-    suffixes = (*ends, *(f"{suffix}.gz" for suffix in ends))
+    plain_suffixes = {suffix for reader in find_readers() for suffix in reader.suffixes}
+    suffixes = (*plain_suffixes, *(f"{suffix}.gz" for suffix in plain_suffixes))
 
-    def take(path: str) -> None:
+    def add(path: str) -> None:
         files[path] = TraceFile(path, read_bytes(path))
         meter.take(len(files[path].data))
 
     for path in paths:
         if not Path(path).is_dir():
-            take(path)
+            add(path)
             continue
         try:
             found = [str(Path(path) / name) for name in os.listdir(path) if name.endswith(suffixes)]
@@ -158,13 +156,14 @@ def read_files(paths: Sequence[str]) -> dict[str, TraceFile]:
                 f"cannot read '{name_of(path)}': {error.strerror}", "check the path"
             ) from error
         if not found:
-            raise InputError(f"'{name_of(path)}' holds no table, .json or .json.gz", expected())
+            raise InputError(f"'{name_of(path)}' has no table, .json or .json.gz", expected())
         for each in found:
-            take(each)
-    return {path: files[path] for path in sorted(files, key=_numbers)}
+            add(each)
+    return {path: files[path] for path in sorted(files, key=_numeric_order)}
 
 
-def _numbers(path: str) -> list[tuple[bool, int, str]]:
+def _numeric_order(path: str) -> list[tuple[bool, int, str]]:
+    """Return a sort key of a path in which numbers compare as numbers."""
     parts = re.split(r"([0-9]+)", path)
     return [
         (part.isdecimal(), int(part) if part.isdecimal() and len(part) < 20 else 0, part)
@@ -173,13 +172,16 @@ def _numbers(path: str) -> list[tuple[bool, int, str]]:
 
 
 def _read_timeline(source: str, files: Mapping[str, TraceFile]) -> RealRun:
-    """Read one file of ours that holds a schedule with times."""
+    """Read one file of ppsim with a schedule and its times."""
     if len(files) != 1:
-        raise InputError(f"{source} shows no run", expected())
-    draft: Draft = require_sound(parse(next(iter(files.values())).text, source))
+        raise InputError(f"{source} does not contain a run", expected())
+    try:
+        draft: Draft = require_sound(parse(next(iter(files.values())).text, source))
+    except UnknownFormat as error:
+        raise InputError(f"{source} does not contain a run", expected()) from error
     timeline = draft.timeline()
     if timeline is None:
-        raise InputError(f"{source} is a schedule without times, so it shows no run", expected())
+        raise InputError(f"{source} is a schedule without times, not a run", expected())
     times, first = (timeline.start[None], timeline.end[None]), np.ones(1, np.int64)
     stated: dict[str, Any] = {
         "unit": timeline.unit,

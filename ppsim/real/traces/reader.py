@@ -1,4 +1,4 @@
-"""The interface of a reader of real runs, and the files that it gets."""
+"""The interface of a reader of real runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TraceFile:
-    """One file, unpacked where it was gzipped."""
+    """One file, unpacked if it was gzipped."""
 
     path: str
     data: bytes
@@ -46,10 +46,10 @@ class RunFiles:
 
     Attributes:
         source: the name of the files in messages.
-        files: the files of the reader's format, by path; a folder's in the order of their numbers.
-        others: all other files that were named or lie in the folder, by path.
-        schedule: which run of several is wanted; empty where the user names none.
-        unit: the unit of times; empty where the user states none.
+        files: the files of the reader's format by path, in the order of the numbers in their names.
+        others: all other files that the user named or that are in the folder, by path.
+        schedule: the name of the wanted run, or the number of the wanted replica, or ''.
+        unit: the unit of times as the user states it, or ''.
     """
 
     source: str
@@ -69,16 +69,16 @@ class Reader:
     """One format of real runs.
 
     Attributes:
-        name: the format in JSON.
-        title: its files in the summary of ``ppsim read``.
-        expects: its files in the hint of a message.
-        place: readers are asked in this order, and hints name them in it.
-        matches: tells whether a file is of this format.
-        read: reads the run, or raises InputError.
-        suffixes: the ends of file names that a folder is searched for, without ``.gz``.
-        takes_unit: whether its files may leave out the unit of times.
-        resembles: tells whether a file that does not match was written by the same tool, so that
-            ``read`` says why it shows no run.
+        name: the format's name in JSON.
+        title: the format's name in the summary of ``ppsim read``.
+        expects: the format's files, for the hint of a message.
+        place: rank of the reader; readers are tried, and named in hints, in this order.
+        matches: returns whether a file is of this format.
+        read: returns the run (InputError: the files are not a run).
+        suffixes: suffixes of file names to look for in a folder, without ``.gz``.
+        takes_unit: whether files may leave out the unit of times.
+        resembles: returns whether a file that does not match is by the same tool; ``read`` then
+            explains why it is not a run.
     """
 
     name: str

@@ -1,6 +1,4 @@
-"""A real run as its files show it: the schedule that its devices followed, and the times of every
-iteration.
-"""
+"""A real run from its files: the schedule of its devices, and the times of every iteration."""
 
 from __future__ import annotations
 
@@ -28,34 +26,51 @@ Entry = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True)
 class RealRun:
-    """One schedule, run for several iterations; times from the start of each iteration."""
+    """Several iterations of one schedule; times are from the start of each iteration.
 
-    source: str  # the file or folder
-    # ``primus``, ``kineto``, ``record``, ``table`` or ``timeline`` (a file of ours that holds
-    # times)
+    Attributes:
+        source: the file or folder.
+        format: ``primus``, ``kineto``, ``record``, ``table`` or ``timeline`` (a file of ppsim with
+            times).
+        schedule: the ops of each device in the order of their starts; its name is ``custom`` until
+            it is recognised.
+        iterations: shape (iterations,), the iterations' numbers in the files.
+        start: shape (iterations, ops), time at which the op began to compute.
+        end: shape (iterations, ops), time at which the op ended. Both ops of a pair share all
+            times.
+        posted: shape (iterations, ops), time at which the device reached the op and began to wait
+            for its input; NaN if unknown.
+        arrival: shape (iterations, ops), time at which the op's input arrived from another device;
+            NaN if unknown.
+        offset: shape (devices,), the lead subtracted from each device's clock.
+        memory: shape (iterations, devices), peak bytes; None if unknown.
+        unit: the unit of times.
+        traces: the content of each Kineto file, by path.
+        notes: sentences that a user of the numbers must know.
+        column_notes: sentences on how a table's columns were understood.
+        job: all replicas, if the files have several or collectives; the times above are those of
+            one replica.
+        replica: the number of that replica.
+        stated_ends: shape (iterations,), the ends of iterations that a file states; None if not
+            stated. An iteration then starts at 0.
+    """
+
+    source: str
     format: str
-    # the ops of each device in the order they started; its name is ``custom`` until it is
-    # recognised
     schedule: Schedule
-    iterations: NDArray[np.int64]  # shape (iterations,), their numbers as the files count them
-    start: Times  # shape (iterations, ops): when the op began to compute
-    end: Times  # likewise. Both ops of a pair share all times
-    # likewise: when the device reached the op, and began to wait for its input; NaN where not shown
+    iterations: NDArray[np.int64]
+    start: Times
+    end: Times
     posted: Times
-    # likewise: when the op's input from another device was received; NaN where not shown
     arrival: Times
-    offset: Times  # shape (devices,): subtracted from each device's clock
-    # shape (iterations, devices), bytes at the peak, or None where not shown
+    offset: Times
     memory: Times | None = None
-    unit: str = "ms"  # the unit of the times
-    # of Kineto, the content of each file, by its path
+    unit: str = "ms"
     traces: Mapping[str, Trace] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()  # sentences that a reader of the numbers must know
-    column_notes: tuple[str, ...] = ()  # how a table's columns were read, a sentence each
-    # all replicas, where the files show several or collectives; the times above are of one replica
+    notes: tuple[str, ...] = ()
+    column_notes: tuple[str, ...] = ()
     job: Job | None = field(default=None, repr=False)
-    replica: int = 0  # the number of that one
-    # shape (iterations,): the end of each iteration, which starts at 0, where a file states both
+    replica: int = 0
     stated_ends: Times | None = None
 
     @classmethod
@@ -69,27 +84,22 @@ class RealRun:
         end: Times,
         **more: Any,
     ) -> RealRun:
-        """A run of which nothing shows when ops were reached, or inputs received; clocks agree
-        unless more is said.
-        """
+        """Return a run without times of posts and arrivals; ``more`` are further fields."""
         unknown, more = np.full_like(start, np.nan), {"offset": np.zeros(schedule.n_devices)} | more
         return cls(source, form, schedule, iterations, start, end, unknown, unknown, **more)
 
     @property
     def makespans(self) -> Times:
-        """Shape (iterations,): from the start of the first op to the end of the last, or from 0 to
-        the end that a file states.
-        """
+        """Times from the first start to the last end, or to the stated end, shape (iterations,)."""
         if self.stated_ends is not None:
             return self.stated_ends
         makespans: Times = self.end.max(axis=1) - self.start.min(axis=1)
         return makespans
 
     def timeline(self, at: int) -> Timeline:
-        """Return the times of one iteration, given its place in ``iterations``, from the start of
-        its first op.
+        """Return the timeline of the iteration at an index, from the start of its first op.
 
-        What bound each start is not measured: ``bound`` is -1 throughout.
+        ``bound`` is -1 for all ops: it is not measured.
         """
         first = self.start[at].min()
         bound = np.full(len(self.schedule), NONE, np.int32)
@@ -98,14 +108,14 @@ class RealRun:
         )
 
     def middle(self) -> int:
-        """Return the place of the iteration whose makespan is the median, the smaller of two in the
-        middle.
-        """
+        """Return the index of the iteration with the median makespan (the lower of two medians)."""
         return int(np.argsort(self.makespans, kind="stable")[(len(self.iterations) - 1) // 2])
 
     def select(self, iteration: str) -> RealRun:
-        """Select iterations: ``median``, ``all``, a number, or a range such as ``4-20``
-        (InputError: there is none).
+        """Return some iterations: ``median``, ``all``, a number, or a range such as ``4-20``.
+
+        Raises:
+            InputError: there is no such iteration.
         """
         if iteration == "all":
             return self
@@ -115,27 +125,27 @@ class RealRun:
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and len(iteration) < 40):
             raise InputError(
-                f"'{iteration}' is no iteration", "median, all, a number, or a range such as 4-20"
+                f"not an iteration: '{iteration}'", "median, all, a number, or a range, e.g. 4-20"
             )
         found = np.flatnonzero((self.iterations >= int(first)) & (self.iterations <= int(last)))
         if not len(found):
-            held = f"{self.iterations[0]} to {self.iterations[-1]}"
+            present = f"{self.iterations[0]} to {self.iterations[-1]}"
             raise InputError(
-                f"{self.source} has no whole iteration {iteration}", f"one of {held}, median or all"
+                f"{self.source} has no complete iteration {iteration}",
+                f"one of {present}, median or all",
             )
         return self._iterations_at(found)
 
     def drop_first(self) -> RealRun:
-        """Leave out iteration 0 or 1, where there are more: the first one holds work that is done
-        only once.
+        """Return the run without a first iteration numbered 0 or 1, unless it is the only one.
+
+        The first iteration of a training run has work that later ones do not have.
         """
-        warm = len(self.iterations) > 1 and self.iterations[0] <= 1
-        return self._iterations_at(np.arange(1, len(self.iterations))) if warm else self
+        has_first = len(self.iterations) > 1 and self.iterations[0] <= 1
+        return self._iterations_at(np.arange(1, len(self.iterations))) if has_first else self
 
     def in_milliseconds(self) -> RealRun:
-        """Tell the times of the replica shown in ms, without the job (InputError: their unit is no
-        real time).
-        """
+        """Return the run in ms and without its job (InputError: the unit is not a time)."""
         if self.unit == "ms":
             return self
         if self.unit not in PER_SECOND:
@@ -145,7 +155,7 @@ class RealRun:
         return replace(self, **scaled, unit="ms", job=None)
 
     def select_replica(self, at: int) -> RealRun:
-        """Show another replica of the job, given its place."""
+        """Return the run with the times of the job's replica at an index."""
         if self.job is None:
             return self
         start, end = self.job.start[:, at], self.job.end[:, at]
@@ -155,7 +165,7 @@ class RealRun:
         )
 
     def rename(self, name: str) -> RealRun:
-        """Give the schedule a name."""
+        """Return the run with another name of its schedule."""
         schedule = replace(self.schedule, name=name)
         return replace(
             self,
@@ -164,7 +174,7 @@ class RealRun:
         )
 
     def draft(self, at: int) -> Draft:
-        """Return one iteration as a file would state it: its queues with their times."""
+        """Return the draft of the iteration at an index: its queues with their times."""
         timeline, draft = self.timeline(at), Draft.from_schedule(self.schedule, self.source)
         return replace(draft, start=timeline.start, end=timeline.end, unit=self.unit)
 
@@ -180,11 +190,11 @@ class RealRun:
 def schedule_of(
     source: str, entries: Sequence[Entry] | NDArray[np.int64], devices: int
 ) -> Schedule:
-    """Make the schedule of ops given in the order of their queues, device by device.
+    """Return the schedule of ops in the order of their queues, device by device.
 
     Raises:
         InputError: a device, stage or microbatch is missing.
-        InvalidSchedule: no schedule runs in this order.
+        InvalidSchedule: the order is not that of a schedule.
     """
     device, kind, stage, microbatch, part = np.asarray(entries, np.int64).T
     table = np.stack(
@@ -194,10 +204,9 @@ def schedule_of(
 
 
 def early_share(schedule: Schedule, start: Times, end: Times) -> float:
-    """Compute by how much ops start before the end of their input, as a share of the time of all
-    ops.
+    """Return the time by which ops start before their inputs end, over the time of all ops.
 
-    0 where files, order and clocks are right.
+    It is 0 if files, order and clocks are right.
     """
     needs = schedule.dependency
     has = np.flatnonzero(needs >= 0)
@@ -206,10 +215,10 @@ def early_share(schedule: Schedule, start: Times, end: Times) -> float:
 
 
 def ready_times(schedule: Schedule, end: Times) -> Times:
-    """Compute when both the device and the input of each op were ready, shape (iterations, ops).
+    """Return when both the device and the input of each op were ready, shape (iterations, ops).
 
-    The first op of a device without an input from elsewhere is ready at 0. Both ops of a pair wait
-    for both inputs.
+    The first op of a device is ready at 0 if it has no input. Both ops of a pair wait for both
+    inputs.
     """
     ready = np.zeros_like(end)
     ready[:, 1:] = end[:, :-1]

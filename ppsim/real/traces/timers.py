@@ -1,5 +1,5 @@
-"""Megatron-LM's timers as its log prints them: totals of every rank, or their least and greatest,
-at each report.
+"""Read the timers in a log of Megatron-LM: at each report the totals of every rank, or their
+minimum and maximum.
 """
 
 from __future__ import annotations
@@ -29,28 +29,27 @@ HINT = (
     "the log of the rank that prints timers: --timing-log-level 2, and --timing-log-option all "
     "for every rank"
 )
-LINE = 300  # bytes of memory that a line takes once it is read
-LEAST, MOST = -2, -1  # in place of a rank's number
+LINE = 300  # bytes of memory that a line takes after it is read
+MINIMUM, MAXIMUM = -2, -1  # in place of a rank's number
 MOST_RANKS = 1 << 18
 Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Timer:
-    """One timer's totals in ms, the median over its reports without the first one where there are
-    more.
-    """
+    """One timer's totals in ms: medians over its reports, without the first of several reports."""
 
-    name: str  # as the log has it
-    reports: int  # how often it was printed
-    least_ms: float  # of all ranks; NaN where only the greatest is printed
-    most_ms: float  # likewise
-    # shape (ranks,), of each, NaN for one without it; empty where the log does not tell
+    name: str  # the log's name of the timer
+    reports: int  # number of reports
+    least_ms: float  # minimum over ranks; NaN where the log contains only the maximum
+    most_ms: float  # maximum over ranks
+    # total of each rank, shape (ranks,), NaN for a rank without this timer; empty where the log
+    # contains no totals of ranks
     ranks: Times
 
 
 def shows_timers(path: str) -> bool:
-    """Tell whether a path is a log with reports of timers."""
+    """Return whether a path is a log with reports of timers."""
     if path == STANDARD_INPUT or not Path(path).is_file():
         return False
     try:
@@ -60,8 +59,8 @@ def shows_timers(path: str) -> bool:
 
 
 def read_timers(path: str) -> list[Timer]:
-    """Read all timers of a log, as they were first reported (InputError: it cannot be read, or
-    holds no timer).
+    """Read all timers of a log, in the order of their first reports (InputError: it cannot be read,
+    or contains no timer).
     """
     found: dict[str, list[dict[int, float]]] = defaultdict(list)
     timer, in_report = "", False
@@ -76,7 +75,7 @@ def read_timers(path: str) -> list[Timer]:
                 found[timer][-1][int(row[1])] = float(row[2])
         elif row := SPREAD.fullmatch(line):
             low, high = (row[2], row[3]) if row[2] else ("nan", row[4])
-            found[shorten(row[1].strip())].append({LEAST: float(low), MOST: float(high)})
+            found[shorten(row[1].strip())].append({MINIMUM: float(low), MAXIMUM: float(high)})
         elif row := NAME.fullmatch(line):
             timer = shorten(row[1].strip())
             found[timer].append({})
@@ -84,24 +83,26 @@ def read_timers(path: str) -> list[Timer]:
             in_report = False
     timers = [_timer(name, reports) for name, reports in found.items() if any(reports)]
     if not timers:
-        raise InputError(f"'{name_of(path)}' reports no timer that can be read", HINT)
+        raise InputError(f"'{name_of(path)}' contains no readable timer", HINT)
     return timers
 
 
 def _timer(name: str, reports: Sequence[dict[int, float]]) -> Timer:
-    whole = [report for report in reports if report]
-    kept = whole[1:] or whole
+    """Summarize the non-empty reports of one timer, each a time in ms by rank."""
+    filled = [report for report in reports if report]
+    kept = filled[1:] or filled
     ranks = range(max(max(report) for report in kept) + 1)
     if len(ranks) > MOST_RANKS:
         raise InputError(f"timer {name} has rank {ranks[-1]}, more than {MOST_RANKS}", HINT)
     each = np.array([[report.get(rank, np.nan) for rank in ranks] for report in kept])
     times = np.array([_median(column) for column in each.T])
     if len(ranks):
-        return Timer(name, len(whole), float(np.nanmin(times)), float(np.nanmax(times)), times)
+        return Timer(name, len(filled), float(np.nanmin(times)), float(np.nanmax(times)), times)
     least, most = (
-        _median(np.array([report.get(key, np.nan) for report in kept])) for key in (LEAST, MOST)
+        _median(np.array([report.get(key, np.nan) for report in kept]))
+        for key in (MINIMUM, MAXIMUM)
     )
-    return Timer(name, len(whole), least, most, times)
+    return Timer(name, len(filled), least, most, times)
 
 
 def _median(values: Times) -> float:

@@ -1,11 +1,11 @@
-"""A profile from Kineto (Chrome) traces of a real training run with torch.distributed.pipelining,
-one per process.
+"""Make a profile from Kineto (Chrome) traces of a training run with torch.distributed.pipelining,
+one trace per process.
 
 Torch's runtime names its spans ``PP:0F0``, ``PP:2SEND_F1`` or ``PP:(0F3;7B0)OVERLAP_F_B``; its
-GPipe schedule names them ``Forward 0`` and ``Backward 0``. The host's spans only show launches. On
-a GPU, an op lasts from the first to the last of the kernels that were launched within its span of
-the host, by any thread: autograd launches a backward's kernels from a thread of its own, which the
-GPU's spans do not cover. Without launches the GPU's spans are used.
+GPipe schedule names them ``Forward 0`` and ``Backward 0``. Spans on the host only show launches of
+kernels. On a GPU, an op lasts from the first to the last kernel that any thread launched during the
+op's span on the host. The spans on the GPU would miss the kernels of backwards, since autograd
+launches them from another thread. They are used only in traces without launches.
 """
 
 from __future__ import annotations
@@ -38,15 +38,14 @@ KERNEL = re.compile(r"nccl(Dev)?Kernel_SendRecv")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 COMPUTED = ("F", "B", "I", "W", "FB")
 
-
-Input = tuple[str, int, int]
+Input = tuple[str, int, int]  # direction F or B, stage, microbatch
 
 
 class Action(NamedTuple):
-    """One span of the pipeline's runtime, times in ms since the file's epoch.
+    """One span of the pipeline's runtime, with times in ms since the file's epoch.
 
-    A pair, of kind FB, has stage and microbatch of its forward; ``backward`` has both of its
-    backward.
+    Of a pair (kind FB), stage and microbatch are those of the forward; ``backward`` contains those
+    of the backward.
     """
 
     kind: str
@@ -63,50 +62,45 @@ class Action(NamedTuple):
 
     @property
     def computes(self) -> bool:
-        """Whether it is an op of a stage, not a send or a receive."""
+        """Whether the span is an op of a stage, not a send or a receive."""
         return self.kind in COMPUTED
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The messages it works on, where they come from another device: direction, stage,
-        microbatch.
-        """
-        own = self.stage, self.microbatch
+        """Messages that the op needs if its inputs are computed on another device."""
+        where = self.stage, self.microbatch
         if self.kind == "FB":
-            return ("F", *own), ("B", *self.backward)
-        return (("F" if self.kind == "F" else "B", *own),) if self.kind in ("F", "B", "I") else ()
+            return ("F", *where), ("B", *self.backward)
+        return (("F" if self.kind == "F" else "B", *where),) if self.kind in ("F", "B", "I") else ()
 
 
 class Receive(NamedTuple):
-    """One message's receive: from the call to the arrival."""
+    """The receive of one message, times in ms since the file's epoch."""
 
-    start: float
-    end: float
-    size: int
+    start: float  # of the call
+    end: float  # arrival of the message
+    size: int  # bytes, 0 if unknown
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One process's file; ``base_s`` is the epoch its times count from, ``kernels`` whether NCCL's
-    are its receives.
-    """
+    """The trace of one process."""
 
-    host: str
-    device: str
-    base_s: float
+    host: str  # name of the machine
+    device: str  # name of the GPU, or cpu
+    base_s: float  # epoch of all times, in seconds since 1970
     actions: tuple[Action, ...]
     receives: tuple[Receive, ...]
-    kernels: bool = False
+    kernels: bool = False  # whether the receives are NCCL's kernels
 
 
 def profile_of(traces: Sequence[Trace], command: str) -> Profile:
-    """Make a profile from the traces of all processes: op times per stage, message times, without
-    the first step.
+    """Make a profile from the traces of all processes: op times per stage, and message times.
 
-    Where there is only one step it counts, and the profile's note says so.
+    The first step is excluded, unless it is the only step; the profile's note then states this.
 
     Raises:
-        InputError: they show no op, or nothing of a stage.
+        InputError: the traces show no op, or no op of some stage.
     """
     ops: dict[tuple[int, str], list[float]] = defaultdict(list)
     single = False
@@ -116,16 +110,16 @@ def profile_of(traces: Sequence[Trace], command: str) -> Profile:
             single |= len(samples) == 1
     stages = {stage for stage, _ in ops}
     if not stages:
-        raise InputError("the traces hold messages and no op", HINT)
+        raise InputError("the traces contain messages, but no op", HINT)
     if len(stages) <= max(stages):
         missing = islice((stage for stage in range(max(stages)) if stage not in stages), 8)
-        named = ", ".join(map(str, missing))
+        listed = ", ".join(map(str, missing))
         raise InputError(
-            f"the traces show nothing of stage {named}", "give the trace of every process"
+            f"the traces contain no op of stage {listed}", "give the trace of every process"
         )
     messages = tuple(_messages(traces))
     first = max(0.0, min(trace.base_s + trace.actions[0].start * 1e-3 for trace in traces))
-    made = provenance_of(
+    provenance = provenance_of(
         command,
         "; ".join(_notes(traces, single, messages)),
         machine=", ".join(sorted({t.host for t in traces})) or "unknown",
@@ -136,16 +130,18 @@ def profile_of(traces: Sequence[Trace], command: str) -> Profile:
         OpTime("stage", kind, 0, stage=stage, cache="run", **spread(ms))
         for (stage, kind), ms in sorted(ops.items())
     ]
-    return Profile(made, None, tuple(times), messages, tuple(fit_messages(messages)))
+    return Profile(provenance, None, tuple(times), messages, tuple(fit_messages(messages)))
 
 
-def provenance_of(command: str, note: str, **told: str) -> Provenance:
-    """Return the provenance of a run made elsewhere, as far as its files state it."""
+def provenance_of(command: str, note: str, **known: str) -> Provenance:
+    """Return the provenance of a run made elsewhere: ``known`` fields from its files, the others
+    unknown.
+    """
     unknown = dict.fromkeys(
         ("machine", "cpu", "device", "clocks", "torch", "python", "date"), "unknown"
     )
     return Provenance(
-        **unknown | told, cores=0, threads=0, load=0.0, ppsim=VERSION, command=command, note=note
+        **unknown | known, cores=0, threads=0, load=0.0, ppsim=VERSION, command=command, note=note
     )
 
 
@@ -164,8 +160,9 @@ def _notes(traces: Sequence[Trace], single: bool, messages: Sequence[Message]) -
 
 
 def parse_trace(text: str, path: str, rank: int) -> Trace:
-    """Read a process's trace; ``rank`` where it does not tell its own (InputError: no trace of a
-    pipeline).
+    """Parse the trace of one process (InputError: it is not the trace of a pipeline).
+
+    ``rank`` is used if the trace does not contain its rank.
     """
     file = kineto_json.parse_file(text, path)
     rank = rank if file.distributed.rank is None else file.distributed.rank
@@ -188,14 +185,14 @@ def parse_trace(text: str, path: str, rank: int) -> Trace:
     if not actions:
         raise InputError(f"'{name_of(path)}' has no span of a pipeline", HINT)
     received = [event for event in events if RECEIVED.match(event.name)]
-    # A GPU's spans do not show sizes; the host's of the same messages do, and all have one size
-    # where it can be told.
+    # Spans on a GPU do not contain sizes, but the spans of the same messages on the host do. A
+    # size is used if all of them agree.
     sizes = {kineto_json.bytes_of(event) for event in file.events if RECEIVED.match(event.name)} - {
         0
     }
-    known = sizes.pop() if len(sizes) == 1 and events is on_gpu else 0
+    common = sizes.pop() if len(sizes) == 1 and events is on_gpu else 0
     receives = [
-        Receive(*kineto_json.span_of(event, path), kineto_json.bytes_of(event) or known)
+        Receive(*kineto_json.span_of(event, path), kineto_json.bytes_of(event) or common)
         for event in received
     ]
     by_kernels = [] if receives else list(_received_by_kernels(file.events, actions, path))
@@ -210,15 +207,15 @@ def parse_trace(text: str, path: str, rank: int) -> Trace:
 
 
 def _host_events(events: Sequence[kineto_json.Event]) -> list[kineto_json.Event]:
-    """Return the events of the host, without the GPU's own spans."""
+    """Return the events without the spans on the GPU."""
     return [event for event in events if event.cat != "gpu_user_annotation"]
 
 
 def _kernels_by_launch(
     events: Sequence[kineto_json.Event], path: str
 ) -> list[tuple[float, float, float]]:
-    """Return (launch, start, end) in ms of each kernel that computes, by launch; none where none
-    can be told.
+    """Return (launch, start, end) in ms of each kernel except NCCL's, in the order of launches;
+    empty if the trace does not contain the launches.
     """
     launches: dict[int, float] = {}
     kernels: list[tuple[int, float, float]] = []
@@ -241,39 +238,41 @@ def _kernels_by_launch(
 def _place_on_device(
     actions: Sequence[Action], kernels: Sequence[tuple[float, float, float]]
 ) -> Iterator[Action]:
-    """Place ops of the host where the GPU ran their kernels; one without kernels ends as the one
-    before it did.
+    """Yield the ops with the times of their kernels instead of the host's; an op without kernels
+    starts and ends at the end of the op before.
     """
-    reached = kernels[0][1]
+    previous_end = kernels[0][1]
     for action in sorted(actions, key=lambda action: action.start):
         first, last = (bisect_left(kernels, (moment,)) for moment in (action.start, action.end))
-        own = kernels[first:last]
-        start = min((begun for _, begun, _ in own), default=reached)
-        reached = max((end for _, _, end in own), default=reached)
-        yield action._replace(start=start, end=reached)
+        launched = kernels[first:last]
+        start = min((begin for _, begin, _ in launched), default=previous_end)
+        previous_end = max((end for _, _, end in launched), default=previous_end)
+        yield action._replace(start=start, end=previous_end)
 
 
 def _received_by_kernels(
     events: Sequence[kineto_json.Event], actions: Sequence[Action], path: str
 ) -> Iterator[Receive]:
-    """List NCCL's kernels that receive: by their name, or by the span of a receive around them.
+    """Yield a receive for each kernel of NCCL that receives.
 
-    A kernel that sends and receives in one, or does not tell, counts only where such spans name it.
+    A kernel that both sends and receives, or does not contain its direction, counts only if it
+    starts during the span of a receive.
     """
-    named = sorted(
+    spans = sorted(
         (action.start, action.end) for action in actions if action.kind.startswith("RECV")
     )
     for event in events:
         if event.cat != "kernel" or not KERNEL.match(event.name):
             continue
-        what, size = kineto_json.kernel_of(event)
+        direction, size = kineto_json.kernel_of(event)
         start, end = kineto_json.span_of(event, path)
-        at = bisect_right(named, (start, inf)) - 1
-        if what == "recv" or (what != "send" and at >= 0 and start <= named[at][1]):
+        at = bisect_right(spans, (start, inf)) - 1
+        if direction == "recv" or (direction != "send" and at >= 0 and start <= spans[at][1]):
             yield Receive(start, end, size)
 
 
 def _actions(events: Sequence[kineto_json.Event], rank: int, path: str) -> Iterator[Action]:
+    """Yield an action for each event of the pipeline's runtime; ``rank`` is the stage for GPipe."""
     for event in events:
         backward = (-1, -1)
         if found := ACTION.fullmatch(event.name):
@@ -293,8 +292,8 @@ def _actions(events: Sequence[kineto_json.Event], rank: int, path: str) -> Itera
 
 
 def _op_times(trace: Trace) -> dict[tuple[str, int, int], list[float]]:
-    """Each op's times over the steps in ms: from the span's start, or the arrival of the last input
-    if later.
+    """Return the times of each op in all steps, in ms: from the start of its span, or from the
+    arrival of its last input if later.
     """
     arrivals, times = arrivals_of(trace), defaultdict[tuple[str, int, int], list[float]](list)
     for action in trace.actions:
@@ -305,28 +304,29 @@ def _op_times(trace: Trace) -> dict[tuple[str, int, int], list[float]]:
 
 
 def begin_of(action: Action, arrivals: Mapping[Action, Receive]) -> float:
-    """Find when an op started to work: as its span starts, or as its last input arrives if
-    later.
+    """Return the time when an op began to compute: the start of its span, or the arrival of its
+    last input if later.
     """
     found = arrivals.get(action)
     return max(action.start, min(found.end, action.end)) if found else action.start
 
 
 def arrivals_of(trace: Trace) -> dict[Action, Receive]:
-    """Find the receive that each op, or pair, waited for last.
+    """Find the last receive that each op or pair waited for.
 
-    It is found by name where receives are named, else within the op's span.
+    Receives are matched by stage and microbatch if the trace contains these, otherwise by time:
+    the receives during the op's span.
     """
-    named: dict[Input, list[Receive]] = defaultdict(list)
+    by_input: dict[Input, list[Receive]] = defaultdict(list)
     for action in trace.actions:
         if action.kind.startswith("RECV"):
-            named[action.kind[-1], action.stage, action.microbatch] += _receives_within(
+            by_input[action.kind[-1], action.stage, action.microbatch] += _receives_within(
                 trace, action
             )
     arrivals = {}
     for action in trace.actions:
-        if any(named.values()):
-            known = [named[key] for key in action.inputs if key in named]
+        if any(by_input.values()):
+            known = [by_input[key] for key in action.inputs if key in by_input]
             found = [r[at - 1] for r in known if (at := bisect_right(r, (action.end, inf, inf)))]
         else:
             found = _receives_within(trace, action, len(action.inputs))
@@ -336,33 +336,34 @@ def arrivals_of(trace: Trace) -> dict[Action, Receive]:
 
 
 def _receives_within(trace: Trace, action: Action, count: int = 1) -> list[Receive]:
-    """List the first receives within the span of an action, ``count`` at most."""
+    """Return up to ``count`` receives that begin during the span of an action."""
     at = bisect_left(trace.receives, (action.start,))
     return [r for r in trace.receives[at : at + count] if r.start <= action.end]
 
 
 def _messages(traces: Sequence[Trace]) -> Iterator[Message]:
-    """Time messages between processes of one host, from the later of send and receive to the
+    """Time messages between processes on one host, from the later of send and receive to the
     arrival.
 
-    The first of each is left out where there are more, as it belongs to the first step.
+    The first of several messages is excluded, since it belongs to the first step.
     """
     samples: dict[tuple[str, int], list[float]] = defaultdict(list)
     for host in dict.fromkeys(trace.host for trace in traces):
         sends, receives = _sides([trace for trace in traces if trace.host == host])
         for key in sends.keys() & receives.keys():
             steps = list(_pairs(sorted(sends[key]), sorted(receives[key])))
-            for posted, got in steps[1:] or steps:
-                pattern = "early" if got.start <= posted else "late"
-                samples[pattern, got.size].append(got.end - max(got.start, posted))
+            for sent, receive in steps[1:] or steps:
+                pattern = "early" if receive.start <= sent else "late"
+                samples[pattern, receive.size].append(receive.end - max(receive.start, sent))
     for (pattern, size), times in sorted(samples.items()):
         yield Message("same-host", pattern, size, **spread(times))
 
 
 def _sides(traces: Sequence[Trace]) -> tuple[dict[Input, list[float]], dict[Input, list[Receive]]]:
-    """Collect when each message was sent, and its receives of known size, over all steps.
+    """Collect the times of each message's sends, and its receives of known size, over all steps.
 
-    Times count from the first trace's epoch: processes of one host share a clock, but not an epoch.
+    Times count from the epoch of the first trace: processes on one host share a clock, but their
+    traces have different epochs.
     """
     sends: dict[Input, list[float]] = defaultdict(list)
     receives: dict[Input, list[Receive]] = defaultdict(list)
@@ -374,22 +375,23 @@ def _sides(traces: Sequence[Trace]) -> tuple[dict[Input, list[float]], dict[Inpu
                 sends[action.kind[-1], to, action.microbatch].append(action.start + shift)
             elif action.kind.startswith("RECV"):
                 key = action.kind[-1], action.stage, action.microbatch
-                shown = (got for got in _receives_within(trace, action) if got.size)
                 receives[key] += [
-                    Receive(got.start + shift, got.end + shift, got.size) for got in shown
+                    Receive(receive.start + shift, receive.end + shift, receive.size)
+                    for receive in _receives_within(trace, action)
+                    if receive.size
                 ]
     return sends, receives
 
 
 def _pairs(sends: Sequence[float], receives: Sequence[Receive]) -> Iterator[tuple[float, Receive]]:
-    """Match one message's sends with its receives: it arrives after its send and before that of the
-    next step.
+    """Match the sends of a message with its receives: a message arrives after its send and before
+    the send of the next step.
 
-    So a receive that a trace lacks leaves out one step and no more.
+    A receive that is missing in a trace therefore excludes a single step.
     """
     arrivals = sorted(receives, key=lambda receive: receive.end)
-    for number, posted in enumerate(sends):
-        at = bisect_left(arrivals, posted, key=lambda receive: receive.end)
-        until = sends[number + 1] if number + 1 < len(sends) else inf
-        if at < len(arrivals) and arrivals[at].end < until:
-            yield posted, arrivals[at]
+    for number, sent in enumerate(sends):
+        at = bisect_left(arrivals, sent, key=lambda receive: receive.end)
+        next_send = sends[number + 1] if number + 1 < len(sends) else inf
+        if at < len(arrivals) and arrivals[at].end < next_send:
+            yield sent, arrivals[at]

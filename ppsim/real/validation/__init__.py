@@ -1,3 +1,3 @@
-"""Prediction errors of measured runs."""
+"""Compare measured runs with predictions."""
 
 __all__ = ["analyse", "jobs", "overlay", "trace_records", "verdict"]

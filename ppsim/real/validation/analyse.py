@@ -1,4 +1,4 @@
-"""Compare predictions with a measured run, and split the difference by cause."""
+"""Compare measured runs with predictions, and split the difference by cause."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ppsim.real.validation.ops_only import predict_ops_only
 from ppsim.real.validation.predict import LEVELS, Prediction
 from ppsim.real.validation.verdict import Validation, Verdict
 
-CLEARLY_APART = 0.02
+CLEAR_DIFFERENCE = 0.02  # relative, between the makespans of two schedules that are ranked
 _ON_COMPUTE = np.array([kind.info.stream in (None, Stream.COMPUTE) for kind in Kind])
 
 
 def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
-    """Predict every run of a record from the others and compare.
+    """Predict every run of a record from the other runs, and compare.
 
     Args:
         record: the measured runs.
-        calibrate_on: names of the runs that costs are taken from; by default the first for ops that
-            sleep, and for ops that compute, all others.
+        calibrate_on: names of the runs with the costs; by default the first run for ops that sleep,
+            and all other runs for ops that compute.
     """
     timed = record.settings["ops"] == "timed"
     names = tuple(calibrate_on) or (
@@ -50,19 +50,21 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
     right = total = 0
     steps_of_one = record.settings["ops"] == "trace"
     for one, other in combinations((v for v in verdicts if v.held_out and not steps_of_one), 2):
-        if abs(one.makespan - other.makespan) > CLEARLY_APART * min(one.makespan, other.makespan):
+        difference = abs(one.makespan - other.makespan)
+        if difference > CLEAR_DIFFERENCE * min(one.makespan, other.makespan):
             total += 1
             right += (one.makespan < other.makespan) == (one.best.makespan < other.best.makespan)
     return Validation(verdicts, right, total)
 
 
 def find_middle(run: Measured) -> int:
-    """Find the repetition whose makespan is closest to the median."""
+    """Return the number of the repetition whose makespan is closest to the median."""
     makespans = run.makespans
     return int(np.argmin(np.abs(makespans - np.median(makespans))))
 
 
 def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdict:
+    """Compare a run with its prediction."""
     makespans = run.makespans
     middle = float(np.median(makespans))
     errors = {
@@ -73,8 +75,8 @@ def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdic
     }
     row = find_middle(run)
     best, timeline = prediction.best, _timeline(run, row)
-    told, posted = best.timeline, predict.posted_times(best, prediction.gap, prediction.preamble)
-    predicted = time_by_class(told.schedule, posted, told.start, told.end, best.makespan)
+    ops, posted = best.timeline, predict.posted_times(best, prediction.gap, prediction.preamble)
+    predicted = time_by_class(ops.schedule, posted, ops.start, ops.end, best.makespan)
     schedule, end = run.lowered.schedule, run.end[row]
     measured = time_by_class(schedule, run.posted[row], run.start[row], end, float(end.max()))
     return Verdict(
@@ -92,7 +94,9 @@ def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdic
 
 
 def _timeline(run: Measured, row: int) -> Timeline:
-    """Select the compute ops of one repetition; the cause of each start is not measured."""
+    """Return the timeline of the compute ops of one repetition; the cause of each start is not
+    measured.
+    """
     ops = run.lowered.compute_ops
     unbound = np.full(len(ops), NONE, np.int32)
     return Timeline(run.lowered.compute, run.start[row, ops], run.end[row, ops], unbound, "ms")
@@ -105,7 +109,7 @@ def time_by_class(
     end: NDArray[np.float64],
     total: float,
 ) -> NDArray[np.float64]:
-    """Sum a device's time in ops, in calls of sends and receives, waiting, and the rest; shape
+    """Sum each device's time in ops, in calls of sends and receives, in waits, and the rest; shape
     (devices, classes).
     """
     first, compute = schedule.leads & _ON_COMPUTE[schedule.kind], ~schedule.communicates

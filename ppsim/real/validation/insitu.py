@@ -1,4 +1,4 @@
-"""Costs of ops, calls and messages as real runs show them."""
+"""Measure the costs of ops, calls and messages in real runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Samples = NDArray[np.float64]
 
 
 def measure_overheads(run: Measured, site: Site) -> Overheads:
-    """Average host costs and message time over all repetitions of a run."""
+    """Average the costs of calls and the message time over all repetitions of a run."""
     schedule = run.lowered.schedule
     sends, matches, _ = match_sides(run.lowered)
     calls, after = (run.end - run.posted)[:, sends], run.end[:, matches] <= run.posted[:, sends]
@@ -44,27 +44,29 @@ def measure_overheads(run: Measured, site: Site) -> Overheads:
         latency=float(np.maximum(latency, 0.0)),  # below zero where a trace does not show the send
         late=_mean(_overshoot(run)) if site.sleeps else 0.0,
     )
-    return replace(terms, latency=_latency_alone(run, terms, site))
+    return replace(terms, latency=_uncontended_latency(run, terms, site))
 
 
-def _latency_alone(run: Measured, terms: Overheads, site: Site) -> float:
+def _uncontended_latency(run: Measured, terms: Overheads, site: Site) -> float:
     """Solve for the message time without contention that reproduces the measured latency under
-    contention.
+    contention, in ms.
     """
     if np.isnan(terms.latency) or terms.latency == 0 or not site.cores:
         return terms.latency
     mean = (run.end - run.start)[:, run.lowered.compute_ops].mean(axis=0)
-    costs, alone = Costs(run.costs.time, unit="ms", each=mean), terms.latency
+    costs, latency = Costs(run.costs.time, unit="ms", each=mean), terms.latency
     for _ in range(ROUNDS):
-        ran = execute_with_calls(run, costs, scale_link(site, replace(terms, latency=alone)), terms)
-        alone *= terms.latency / _median(_latencies(run, ran), terms.latency)
-    return alone
+        scaled = scale_link(site, replace(terms, latency=latency))
+        execution = execute_with_calls(run, costs, scaled, terms)
+        latency *= terms.latency / _median(_latencies(run, execution), terms.latency)
+    return latency
 
 
 def average_overheads(terms: Sequence[Overheads], *, of_steps: bool = False) -> Overheads:
-    """Average the overheads of several runs; latencies over the runs that show any.
+    """Average the overheads of several runs; latencies over the runs in which ops waited for
+    messages.
 
-    Of the steps of one run it is the median, which one slow step does not move.
+    For steps of one run, medians are used, which are robust against slow steps.
     """
     average = np.median if of_steps else np.mean
     mean = {
@@ -78,11 +80,11 @@ def average_overheads(terms: Sequence[Overheads], *, of_steps: bool = False) -> 
 def observed_costs(run: Measured, others: Sequence[Measured], late: float | None = None) -> Costs:
     """Derive a run's costs from the op times of other runs.
 
-    Ops that sleep overshoot by the same amount, ``late``, whatever their kind. Ops that compute are
-    looked up by kind and stage in runs with as many stages, else scaled by the average ratio of
-    that kind.
+    Ops that sleep overshoot by the same amount, ``late``, for all kinds. Times of ops that compute
+    come from the same kind and stage in runs with the same number of stages, otherwise from the
+    nominal times, scaled by the typical ratio of the kind.
     """
-    if late is not None:  # once per op, or pair of whatever kinds
+    if late is not None:  # once per op or pair
         return Costs(
             run.costs.time, unit="ms", each=run.costs.durations(run.lowered.compute) + late
         )
@@ -90,57 +92,63 @@ def observed_costs(run: Measured, others: Sequence[Measured], late: float | None
     for kind in COMPUTE:
         ratio = _ratio(others, kind)
         for stage in range(run.lowered.compute.n_stages):
-            seen = [
+            samples = [
                 _times(other, kind, stage)
                 for other in others
                 if other.lowered.compute.n_stages == time.shape[1]
             ]
             time[kind, stage] = _median(
-                np.concatenate([*seen, np.empty(0)]), time[kind, stage] * ratio
+                np.concatenate([*samples, np.empty(0)]), time[kind, stage] * ratio
             )
-    beside = {
+    other_kinds = {
         kind: _time_of_other_kind(others, kind, nominal)
         for kind, nominal in run.costs.others.items()
     }
-    return replace(run.costs, time=time, pair=_pair_times(run, others), others=beside)
+    return replace(run.costs, time=time, pair=_pair_times(run, others), others=other_kinds)
 
 
 def _time_of_other_kind(others: Sequence[Measured], kind: Kind, nominal: Samples) -> Samples:
-    """Return the time of a kind other than F, B, I and W in other runs; the nominal one if none
-    shows it.
+    """Return the median time of a kind other than F, B, I and W in other runs; the nominal time if
+    no run has this kind.
     """
-    seen = [(run.end - run.start)[:, run.lowered.schedule.kind == kind].ravel() for run in others]
+    samples = [
+        (run.end - run.start)[:, run.lowered.schedule.kind == kind].ravel() for run in others
+    ]
     return (
-        np.full(nominal.shape, _median(np.concatenate(seen), np.nan))
-        if any(map(len, seen))
+        np.full(nominal.shape, _median(np.concatenate(samples), np.nan))
+        if any(map(len, samples))
         else nominal
     )
 
 
 def _overshoot(run: Measured) -> Samples:
-    """Subtract the intended cost from the time of each op in each repetition; pairs count once."""
+    """Return by how much each op in each repetition exceeds its intended time, in ms; pairs count
+    once.
+    """
     ops, once = run.lowered.compute_ops, run.lowered.compute.leads
     return ((run.end - run.start)[:, ops] - run.costs.durations(run.lowered.compute))[
         :, once
     ].ravel()
 
 
-def _latencies(run: Measured, ran: Execution | None = None) -> Samples:
-    """Measure from the post of a send to the start of the op that waited for it, in a run or in its
-    execution.
+def _latencies(run: Measured, execution: Execution | None = None) -> Samples:
+    """Return the times from the post of a send to the start of an op that waited for it, measured,
+    or predicted by an execution, in ms.
     """
     sends, _, consumers = match_sides(run.lowered)
-    reached, sent, started = (
-        (run.posted[:, consumers], run.posted[:, sends], run.start[:, consumers])
-        if ran is None
-        else (posted_times(ran)[consumers], ran.messages.posted, ran.timeline.start[consumers])
-    )
+    if execution is None:
+        reached, sent = run.posted[:, consumers], run.posted[:, sends]
+        started = run.start[:, consumers]
+    else:
+        reached, sent = posted_times(execution)[consumers], execution.messages.posted
+        started = execution.timeline.start[consumers]
     return (started - sent)[reached < sent]
 
 
 def _times(run: Measured, kind: int, stage: int) -> NDArray[np.float64]:
-    """Average the ops of a kind on a stage in each repetition, without pairs: their halves have no
-    times.
+    """Average the ops of a kind on a stage in each repetition, in ms.
+
+    Pairs are excluded, since the times of their two ops are not measured separately.
     """
     schedule = run.lowered.schedule
     ops = np.flatnonzero(
@@ -150,8 +158,8 @@ def _times(run: Measured, kind: int, stage: int) -> NDArray[np.float64]:
 
 
 def _pair_times(run: Measured, others: Sequence[Measured]) -> NDArray[np.float64] | None:
-    """Average the pairs of each stage over runs with as many stages; None where a stage has
-    none.
+    """Average the pairs of each stage over runs with the same number of stages; None if a stage has
+    no pairs.
     """
     n = run.lowered.compute.n_stages
     total, count = np.zeros(n), np.zeros(n)
@@ -166,14 +174,14 @@ def _pair_times(run: Measured, others: Sequence[Measured]) -> NDArray[np.float64
 
 
 def _ratio(runs: Sequence[Measured], kind: int) -> float:
-    """Divide measured by nominal time of a kind: the median over the stages of all runs; 1 where
-    none shows it.
+    """Return measured over nominal time of a kind: the median over the stages of all runs; 1 if no
+    run has the kind.
     """
     ratios = [
-        float(np.median(seen)) / run.costs.time[kind, stage]
+        float(np.median(samples)) / run.costs.time[kind, stage]
         for run in runs
         for stage in range(run.lowered.compute.n_stages)
-        if run.costs.time[kind, stage] > 0 and len(seen := _times(run, kind, stage))
+        if run.costs.time[kind, stage] > 0 and len(samples := _times(run, kind, stage))
     ]
     return float(np.median(ratios)) if ratios else 1.0
 

@@ -1,17 +1,14 @@
-"""Predict every step of every replica of a job, from its own op times and from the op times of its
-other steps.
+"""Predict every step of every replica of a job.
 
 ==============  ===================================================================================
-replay          its own op times; gaps and latencies are medians of other steps, or its own where
-the
-                run shows when devices reached their ops
-held-out        no times of the step but the forwards of stage 0: each stage's time of a kind is a
-line
-                over the time that the first stage's forward takes for the microbatch, fitted on
-                other steps, times the worker's factor in these
+replay          the step's own op times. Gaps and latencies are medians over the other steps, or
+                the step's own if the run shows when devices reached their ops.
+held-out        op times from other steps, except the forwards of stage 0, which measure the sizes
+                of the microbatches. Each kind on each stage takes a linear function of the size,
+                fitted on the other steps, times the factor of the worker in those steps.
 ==============  ===================================================================================
 
-Without the line every microbatch takes the median of its stage and kind.
+Without the linear function, every microbatch takes the median of its stage and kind.
 """
 
 from __future__ import annotations
@@ -30,7 +27,8 @@ from ppsim.engine.simple.batch import makespans_with_gaps
 from ppsim.engine.simple.terms import measure_terms
 
 Times = NDArray[np.float64]
-MOST_SAMPLES = 1024  # pipelines that gaps and latencies are medians of
+MOST_SAMPLES = 1024  # pipelines for the medians of gaps and latencies
+# prediction to whether it uses the linear function, and the factors of workers
 TERMS = {
     "stage and kind": (False, False),
     "+ worker": (False, True),
@@ -41,18 +39,18 @@ TERMS = {
 
 @dataclass(frozen=True)
 class JobErrors:
-    """Prediction errors of each replica's time from its first op to its last, K steps and R
+    """Prediction errors of each replica's time from its first to its last op, for K steps and R
     replicas.
     """
 
     job: Job
-    # ``replay``, ``held-out``, and of the latter with fewer terms; each relative, shape (K, R)
+    # relative errors of ``replay`` and of each of :data:`TERMS`, shape (K, R)
     errors: Mapping[str, Times]
-    own: bool  # whether there is one step only, so that nothing is held out
+    own: bool  # whether the job has a single step, which is predicted from itself
 
 
 def validate_job(job: Job) -> JobErrors:
-    """Predict each step of a job from its others (Deadlock: its schedule cannot finish)."""
+    """Predict each step of a job from the other steps (Deadlock: its schedule cannot finish)."""
     steps, measured = len(job.iterations), job.pipelines
     found = {name: np.zeros_like(measured) for name in ("replay", *TERMS)}
     for k in range(steps):
@@ -85,7 +83,10 @@ def validate_job(job: Job) -> JobErrors:
 
 
 def _predict(job: Job, step: int, others: NDArray[np.bool_], lines: bool, workers: bool) -> Times:
-    """Predict the ops of a step from others, shape (R, ops)."""
+    """Predict the op times of a step from other steps, shape (R, ops).
+
+    ``lines`` and ``workers`` are the flags of :data:`TERMS`.
+    """
     schedule, took = job.schedule, job.end - job.start
     first = np.flatnonzero(
         (schedule.kind == Kind.F) & (schedule.stage == 0) & (schedule.pair == NONE)
@@ -96,28 +97,30 @@ def _predict(job: Job, step: int, others: NDArray[np.bool_], lines: bool, worker
     label = schedule.work * schedule.n_stages + schedule.stage
     found = np.zeros(took.shape[1:])
     for each in np.unique(label).tolist():
-        own = label == each
-        seen, over = took[others][..., own], size[..., schedule.microbatch[own]]
-        known = over[others]
-        middle, typical, slope = float(known.mean()), float(np.median(seen)), 0.0
+        ops = label == each
+        times, sizes = took[others][..., ops], size[..., schedule.microbatch[ops]]
+        known = sizes[others]
+        mean_size, typical, slope = float(known.mean()), float(np.median(times)), 0.0
         if lines:
-            spread = float(((known - middle) ** 2).sum())
-            typical = float(seen.mean())
+            spread = float(((known - mean_size) ** 2).sum())
+            typical = float(times.mean())
             slope = (
-                float(((known - middle) * (seen - typical)).sum()) / spread if spread > 0 else 0.0
+                float(((known - mean_size) * (times - typical)).sum()) / spread
+                if spread > 0
+                else 0.0
             )
-        found[:, own] = typical + slope * (over[step] - middle)
+        found[:, ops] = typical + slope * (sizes[step] - mean_size)
         if workers:
-            fitted = typical + slope * (known - middle)
-            ratio = np.divide(seen, fitted, out=np.ones_like(seen), where=fitted > 0)
-            found[:, own] *= np.median(ratio, axis=(0, 2))[:, None]
+            fitted = typical + slope * (known - mean_size)
+            ratio = np.divide(times, fitted, out=np.ones_like(times), where=fitted > 0)
+            found[:, ops] *= np.median(ratio, axis=(0, 2))[:, None]
     first_of, second_of = schedule.first_of_pairs, schedule.second_of_pairs
     found[:, first_of] = found[:, second_of] = (found[:, first_of] + found[:, second_of]) / 2
     return np.maximum(found, 0.0)
 
 
 def errors_object(found: JobErrors, tolerance: float) -> dict[str, Any]:
-    """Build the object that ``ppsim validate --json`` prints of a job, schema
+    """Build the object that ``ppsim validate --json`` prints for a job, schema
     ``ppsim.validate/1``.
     """
     job = found.job

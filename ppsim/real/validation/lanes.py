@@ -1,9 +1,9 @@
-"""Predict runs with copies to the host and ops on all devices, by the exact model of several
+"""Predict runs with copies to the host or ops on all devices, by the exact model of several
 streams.
 
-Calls of sends and receives and gaps count at the end of the op before them; a message takes the
-time that an op waited for it. Ops on all devices start together, once the last is ready and all
-have been told so.
+The time of send and receive calls and of gaps is added to the op before them. A message takes the
+measured latency. Ops on all devices start together: when the last device is ready, plus the time to
+synchronize.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ppsim.real.validation.insitu import measure_overheads, observed_costs
 from ppsim.real.validation.predict import Overheads, Prediction, Site
 
 Times = NDArray[np.float64]
-_EVERYWHERE = mask(kind for kind in Kind if kind.info.on_all_devices)
+_ON_ALL_DEVICES = mask(kind for kind in Kind if kind.info.on_all_devices)
 _NONE, _ZERO = np.empty(0, np.int32), np.empty(0)
 NO_MESSAGES = Transfers(
     np.empty(0, np.int64), _NONE, _NONE, _NONE, _NONE, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
@@ -36,8 +36,8 @@ FREE = Overheads(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def overheads_of(run: Measured, site: Site) -> Overheads:
-    """Measure host costs and message time of a run; with several streams by its sends, receives and
-    compute ops.
+    """Measure the costs of calls and the message time in a run; of a run with several streams, only
+    sends, receives and compute ops are used.
     """
     lowered = run.lowered
     if not lowered.compute.has_lanes:
@@ -57,10 +57,8 @@ def overheads_of(run: Measured, site: Site) -> Overheads:
 def predict_lanes(
     run: Measured, others: Sequence[Measured], overheads: Overheads, own: Overheads, site: Site
 ) -> Prediction:
-    """Predict a run at every level, with costs and overheads from ``others``; the replay has the
-    run's ``own`` overheads.
-
-    Ops that wait for each other raise Deadlock.
+    """Predict a run at every level, with costs and ``overheads`` of ``others``; the replay uses the
+    run's ``own`` overheads (Deadlock: ops wait for each other).
     """
     alone = site.link.alpha + site.link.ms_per_byte * site.message_bytes
     costs = observed_costs(run, others, overheads.late if site.sleeps else None)
@@ -69,9 +67,9 @@ def predict_lanes(
         "nominal": _execute(run, run.costs, FREE),
         "link": _execute(run, run.costs, replace(FREE, latency=alone)),
         "host": _execute(run, costs, calls),
-        "held-out": _execute(run, costs, overheads, _meeting(others)),
+        "held-out": _execute(run, costs, overheads, _time_to_synchronize(others)),
     }
-    each, meeting = (run.end - run.start)[:, run.lowered.compute_ops], _meeting([run])
+    each, meeting = (run.end - run.start)[:, run.lowered.compute_ops], _time_to_synchronize([run])
     makespans = {level: np.array([execution.makespan]) for level, execution in levels.items()}
     makespans["replay"] = np.array([_makespan(run, row, own, meeting) for row in each])
     return Prediction(
@@ -84,25 +82,26 @@ def predict_lanes(
 
 
 def _floor(run: Measured, each: Times, terms: Overheads, meeting: float) -> float | None:
-    """Predict each repetition from the run's own other ones; returns the median of the absolute
-    errors.
+    """Return the median absolute error of repetitions predicted from the run's other repetitions;
+    None for a single repetition.
     """
     rows = range(len(each))
     if len(rows) < 2:
         return None
-    made = [
+    predicted = [
         _makespan(run, np.delete(each, row, axis=0).mean(axis=0), terms, meeting) for row in rows
     ]
-    return float(np.median(np.abs(made / run.makespans - 1)))
+    return float(np.median(np.abs(predicted / run.makespans - 1)))
 
 
 def _makespan(run: Measured, each: Times, terms: Overheads, meeting: float) -> float:
+    """Predict the makespan in ms from the time of each op."""
     return _execute(run, Costs(run.costs.time, unit="ms", each=each), terms, meeting).makespan
 
 
-def _meeting(runs: Sequence[Measured]) -> float:
-    """Return the median time in which ops on all devices meet after the last is ready; 0 without
-    such ops.
+def _time_to_synchronize(runs: Sequence[Measured]) -> float:
+    """Return the median time from when the last device is ready to the start of an op on all
+    devices, in ms; 0 without such ops.
     """
     found = [np.empty(0)]
     for run in runs:
@@ -111,34 +110,36 @@ def _meeting(runs: Sequence[Measured]) -> float:
         for op, needs in waits_in(run.lowered).items():
             at = np.searchsorted(entry, op)
             ready[:, at] = np.maximum(ready[:, at], run.end[:, list(needs)].max(axis=1))
-        group, met = groups_of(compute), _EVERYWHERE[compute.kind]
+        group, on_all = groups_of(compute), _ON_ALL_DEVICES[compute.kind]
         last = np.full((len(compute), len(ready)), -np.inf)
         np.maximum.at(last, group, ready.T)
-        found.append((run.start[:, entry].T - last[group])[met].ravel())
+        found.append((run.start[:, entry].T - last[group])[on_all].ravel())
     waited = np.concatenate(found)
     return max(float(np.median(waited)), 0.0) if len(waited) else 0.0
 
 
 def _execute(run: Measured, costs: Costs, terms: Overheads, meeting: float = 0.0) -> Execution:
-    """Time all streams; sends and receives take their place behind the op before them."""
+    """Execute the ops of all streams; sends and receives follow the op before them without taking
+    time.
+    """
     lowered, compute = run.lowered, run.lowered.compute
     after = _time_after(lowered, terms)
     latency = 0.0 if np.isnan(terms.latency) else terms.latency
-    took, ahead = costs.durations(compute), np.where(_EVERYWHERE[compute.kind], meeting, 0.0)
+    took, ahead = costs.durations(compute), np.where(_ON_ALL_DEVICES[compute.kind], meeting, 0.0)
     found = simulate(compute, replace(costs, each=ahead + took + after, comm=latency))
     start = found.start + ahead + terms.preamble
     end = start + took
-    begun, ended = (spread_over(lowered, each, end, terms.preamble) for each in (start, end))
-    total, bound = float(end.max()), np.full(len(begun), -1, np.int32)
-    timeline = Timeline(lowered.schedule, begun, ended, bound, "ms", total)
+    starts, ends = (spread_over(lowered, each, end, terms.preamble) for each in (start, end))
+    total, bound = float(end.max()), np.full(len(starts), -1, np.int32)
+    timeline = Timeline(lowered.schedule, starts, ends, bound, "ms", total)
     return Execution(
         lowered, timeline, Timeline(compute, start, end, found.bound, "ms", total), NO_MESSAGES
     )
 
 
 def _time_after(lowered: Lowered, terms: Overheads) -> Times:
-    """Time that sends, receives and gaps take behind each op on its stream until the next, shape
-    (compute ops,).
+    """Return the time of sends, receives and gaps between each op and the next op on its stream,
+    shape (compute ops,), in ms.
     """
     schedule, ops = lowered.schedule, lowered.compute_ops
     each = np.where((lanes_in(lowered) == Stream.COMPUTE) & schedule.leads, terms.gap, 0.0)
@@ -149,8 +150,8 @@ def _time_after(lowered: Lowered, terms: Overheads) -> Times:
 
 
 def spread_over(lowered: Lowered, each: Times, between: Times, first: float = 0.0) -> Times:
-    """Put times of ops at their places in the queues; a send or receive has that ``between`` of the
-    op before it.
+    """Return a time per entry of the queues: ``each`` for ops; sends and receives take the time
+    ``between`` of the op before them, or ``first`` before the first op.
     """
     values = np.zeros(len(lowered.schedule))
     values[lowered.compute_ops] = between
@@ -161,8 +162,8 @@ def spread_over(lowered: Lowered, each: Times, between: Times, first: float = 0.
 
 
 def _last_op(lowered: Lowered) -> NDArray[np.int64]:
-    """The op of the compute stream at each entry or before it on its device, shape (entries,); -1
-    for none.
+    """Return the last op of the compute stream at or before each entry on its device, shape
+    (entries,); -1 if there is none.
     """
     schedule = lowered.schedule
     main = (lanes_in(lowered) == Stream.COMPUTE) & ~schedule.communicates

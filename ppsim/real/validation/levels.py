@@ -1,4 +1,4 @@
-"""Predict every run of a session at every level, with costs from the session's other runs."""
+"""Predict every run of a session at every level, with costs from its other runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from ppsim.real.validation.predict import (
 
 
 def predict_runs(record: Record, used: Mapping[str, list[Measured]]) -> list[Prediction]:
-    """Predict every run of a record that shows calls and messages; ``used`` are for each run those
-    of its costs.
+    """Predict every run of a record that shows calls and messages.
 
-    A run without others to take costs from is predicted with its own.
+    ``used`` contains the runs that provide the costs of each run, by its name. A run without such
+    runs is predicted with its own costs.
     """
     site = predict.site_of(record.settings)
     terms = {run.name: overheads_of(run, site) for run in record.runs}
@@ -36,18 +36,18 @@ def predict_runs(record: Record, used: Mapping[str, list[Measured]]) -> list[Pre
     predictions = []
     for run in record.runs:
         others = used[run.name] or [run]
-        seen = average_overheads([terms[other.name] for other in others], of_steps=steps)
+        average = average_overheads([terms[other.name] for other in others], of_steps=steps)
         if run.lowered.compute.has_lanes:
-            predictions.append(predict_lanes(run, others, seen, terms[run.name], site))
+            predictions.append(predict_lanes(run, others, average, terms[run.name], site))
             continue
-        executions = _predict_levels(run, others, seen, site)
+        executions = _predict_levels(run, others, average, site)
         makespans = {
             level: np.array([execution.makespan]) for level, execution in executions.items()
         }
         makespans["replay"] = predict.replay(run, terms[run.name], site)
         floor = _noise_floor(run, terms[run.name], site)
         predictions.append(
-            Prediction(makespans, executions["held-out"], seen.gap, seen.preamble, floor)
+            Prediction(makespans, executions["held-out"], average.gap, average.preamble, floor)
         )
     return predictions
 
@@ -55,8 +55,8 @@ def predict_runs(record: Record, used: Mapping[str, list[Measured]]) -> list[Pre
 def _predict_levels(
     run: Measured, others: Sequence[Measured], overheads: Overheads, site: Site
 ) -> dict[str, Execution]:
-    """Execute a run at every level but the replay, with costs from ``others`` and the overheads
-    ``overheads`` there.
+    """Execute a run at every level except the replay, with costs and ``overheads`` of
+    ``others``.
     """
     calls = replace(overheads, gap=0.0, preamble=0.0)
     costs = observed_costs(run, others, overheads.late if site.sleeps else None)
@@ -69,8 +69,8 @@ def _predict_levels(
 
 
 def _noise_floor(run: Measured, terms: Overheads, site: Site) -> float | None:
-    """Predict each repetition from the run's own other ones; returns the median of the absolute
-    errors.
+    """Return the median absolute error of repetitions predicted from the run's other repetitions;
+    None for a single repetition.
     """
     count = len(run.makespans)
     if count < 2:
@@ -78,7 +78,7 @@ def _noise_floor(run: Measured, terms: Overheads, site: Site) -> float | None:
     scaled = scale_link(site, terms)
     errors = []
     for row, makespan in enumerate(run.makespans.tolist()):
-        own = run.repetitions([other for other in range(count) if other != row])
-        costs = observed_costs(run, [own])
+        others = run.repetitions([other for other in range(count) if other != row])
+        costs = observed_costs(run, [others])
         errors.append(abs(execute_with_calls(run, costs, scaled, terms).makespan / makespan - 1))
     return float(np.median(errors))

@@ -1,8 +1,8 @@
-"""Predict a run whose files show the times of its ops and nothing of its messages.
+"""Predict a run whose files show the times of its ops, but no messages.
 
-An op starts once its device has had its gap since the op before, and its input has travelled; both
-are medians, of a device and a link, over other iterations. Sends and receives take no time of a
-device.
+An op starts after a gap since the op before it, and after the latency of its input. Gaps are
+medians of a device and latencies are medians of a link, over other iterations. Sends and receives
+take no time on a device.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Times = NDArray[np.float64]
 
 
 def measured_of(observed: RealRun, at: int, lowered: Lowered, terms: Terms) -> Measured:
-    """Make a run of one iteration, from the start of its first op.
+    """Make a run of one iteration, with times in ms since the start of its first op.
 
-    A device has reached an op once its gap since the op before is over; sends and receives take no
-    time there.
+    A device reaches an op after a gap since the op before it; sends and receives take no time on a
+    device.
     """
     timeline, schedule, ops = observed.timeline(at), lowered.schedule, lowered.compute_ops
     start, end = (
@@ -52,21 +52,21 @@ def measured_of(observed: RealRun, at: int, lowered: Lowered, terms: Terms) -> M
 
 
 def predict_ops_only(run: Measured, others: Sequence[Measured]) -> Prediction:
-    """Predict a run at every level, with costs and terms from ``others``; the replay has its own op
-    times.
+    """Predict a run at every level, with costs, gaps and latencies from ``others``.
 
-    One iteration shows too few gaps and latencies of its own to be replayed with.
+    The replay uses the run's op times, but also gaps and latencies from ``others``, since a single
+    iteration shows too few of them.
     """
     ops = others[0].lowered.compute_ops
     start, end = (
         np.concatenate([getattr(run, name)[:, ops] for run in others]) for name in ("start", "end")
     )
-    held = measure_terms(others[0].lowered.compute, start, end)
+    terms = measure_terms(others[0].lowered.compute, start, end)
     costs = observed_costs(run, others)
     each = (run.end - run.start)[:, run.lowered.compute_ops]
-    network = _network(run.lowered, held)
-    typical = replace(network, alpha=held.typical_latency)
-    gap = Host(gap=np.minimum(network.host.gap, held.typical_gap))
+    network = _network(run.lowered, terms)
+    typical = replace(network, alpha=terms.typical_latency)
+    gap = Host(gap=np.minimum(network.host.gap, terms.typical_gap))
     levels = {
         "nominal": execute(run.lowered, run.costs, Network()),
         "link": execute(run.lowered, run.costs, replace(typical, host=Host())),
@@ -79,11 +79,11 @@ def predict_ops_only(run: Measured, others: Sequence[Measured]) -> Prediction:
     ]
     makespans = {level: np.array([execution.makespan]) for level, execution in levels.items()}
     makespans["replay"] = np.array(replayed)
-    return Prediction(makespans, levels["held-out"], _values_in_queues(run.lowered, held.gap), 0.0)
+    return Prediction(makespans, levels["held-out"], _values_in_queues(run.lowered, terms.gap), 0.0)
 
 
 def _network(lowered: Lowered, terms: Terms) -> Network:
-    """Build the network of a run: a latency per link, and after each op the gap before the next
+    """Build the network of a run: a latency per link, and the gap between each op and the next
     one.
     """
     schedule, device = lowered.schedule, lowered.compute.device
@@ -95,7 +95,7 @@ def _network(lowered: Lowered, terms: Terms) -> Network:
 
 
 def _values_in_queues(lowered: Lowered, each: Times) -> Times:
-    """Put one value per compute op at its place in the queues, 0 elsewhere."""
+    """Return a value per entry of the queues: ``each`` for compute ops, 0 for the others."""
     values = np.zeros(len(lowered.schedule))
     values[lowered.compute_ops] = each
     return values

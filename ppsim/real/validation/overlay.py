@@ -1,4 +1,4 @@
-"""Files that show predictions above measurements: figures, and an interactive page."""
+"""Write files that show predictions above measurements: figures, and an interactive page."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ MOST_NAMED = 4
 
 
 def check_suffix(suffix: str) -> None:
-    """Refuse a format that cannot show the comparison (InputError: it is none of
-    :data:`SUFFIXES`).
-    """
+    """Refuse a format that cannot show the comparison (InputError: not in :data:`SUFFIXES`)."""
     if suffix not in SUFFIXES:
         raise InputError(
             f"predicted above measured cannot be shown as {suffix}", f"one of {' '.join(SUFFIXES)}"
@@ -44,11 +42,13 @@ def save_overlay(
     explanation: PageExplanation | None = None,  # for pages
     verdict: str = "",  # the answer in one sentence, for a page
 ) -> None:
-    """Write the comparison to a file, or to standard output for ``-``; a failed write leaves no
-    file behind.
+    """Write the comparison to a file, or to standard output for ``-``.
+
+    A failed write leaves no file.
 
     Raises:
-        InputError: another format, an unknown style or width, or a path that cannot be written.
+        InputError: a format not in :data:`SUFFIXES`, an unknown style, an impossible width, or a
+            path that cannot be written.
     """
     check_suffix(suffix)
     if suffix in html.SUFFIXES:
@@ -76,8 +76,9 @@ def overlay_document(
     titles: Sequence[str] = (),
     explanation: PageExplanation | None = None,
 ) -> Document:
-    """For the page: each schedule predicted, then measured, its residuals as a curve below and its
-    baseline.
+    """Build the document of a page: the predicted and the measured timeline of each schedule.
+
+    The measured timeline has the residuals as a curve below it, and is the baseline of both.
     """
     verdicts = validation.verdicts
     titles = titles or names_of(validation)
@@ -94,18 +95,19 @@ def overlay_document(
 
 
 def timelines_of(validation: Validation) -> tuple[Timeline, ...]:
-    """Each schedule predicted, then measured."""
+    """Return the predicted and the measured timeline of each schedule."""
     return tuple(timeline for v in validation.verdicts for timeline in (v.best.compute, v.measured))
 
 
 def names_of(validation: Validation) -> list[str]:
-    """The names of the schedules compared."""
+    """Return the names of the compared schedules."""
     return [verdict.run.name for verdict in validation.verdicts]
 
 
 def shift_curve(verdict: Verdict) -> Curve:
-    """Predicted - measured start of each device's latest op, from its measured start to the next
-    one's.
+    """Return the predicted minus the measured start of each device's latest op, in ms.
+
+    The value of an op lasts from its measured start to that of the next op.
     """
     row = compute_row(verdict.measured)
     kept = mask(IN_ROW)[verdict.measured.schedule.kind]
@@ -115,8 +117,8 @@ def shift_curve(verdict: Verdict) -> Curve:
 
 
 def note_of(record: Record) -> str:
-    """Return the note for every number of an emulated record: the kind of emulation; empty for real
-    runs.
+    """Return the kind of emulation, which must accompany every number of an emulated record; empty
+    for real runs.
     """
     return str(record.settings.get("emulation", ""))
 

@@ -1,4 +1,6 @@
-"""The overlay figure: predictions above measurements by device on one axis, residuals below."""
+"""Draw the overlay figure: predictions above measurements for each device on one axis, residuals
+below.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKS = ("pred.", "meas.")
-MARK = 4.6  # points
-ROW = 0.13  # inches of half a device's row, the least that a number needs
-TALLEST = 8.0  # inches of one schedule's rows
+MARK = 4.6  # font size of the marks in points
+ROW = 0.13  # minimum height of half a device's row in inches, which fits a number
+TALLEST = 8.0  # maximum height of one schedule's rows in inches
 STRIP, GAP, BETWEEN = (round(inches * DOTS) for inches in (0.5, 0.17, 0.08))
-APART = 0.14  # of half a row, free above and below each device
-MOST_DOTS = 65_000  # more than that in height no png can have
+APART = 0.14  # share of half a row that is free above and below each device
+MOST_DOTS = 65_000  # maximum height of a png
 INK = "#444444"
 
 
@@ -56,7 +58,7 @@ class Overlay:
 
     @property
     def devices(self) -> int:
-        """P."""
+        """Number of devices."""
         return self.halves[0].devices
 
     @property
@@ -65,8 +67,9 @@ class Overlay:
         return self.verdict.best.makespan, self.verdict.makespan
 
     def facts(self, design: Design) -> str:
-        """Both makespans and the error, and whether the costs are from other schedules; else the
-        error alone.
+        """Return both makespans and the error if they fit into one line, otherwise the error.
+
+        The error states whether its costs come from the same schedule.
         """
         predicted, measured = map(_ms, self.ends)
         error = format_change(self.verdict.errors["held-out"])
@@ -82,19 +85,23 @@ def plot_overlay(
     width: float = 6.75,
     note: str = "",
 ) -> Figure:
-    """All schedules of a session, stacked on one time axis in ms.
+    """Draw all schedules of a session, stacked on one time axis in ms.
 
-    Each device has two touching rows, the held-out prediction above the repetition closest to the
-    median. Dotted lines are the predicted and the median measured makespan. Below, a dot per op:
-    how much later it was predicted to start than it did, over its measured start; the scale is the
-    same for all schedules.
+    Each device has two adjacent rows: the held-out prediction above the repetition closest to the
+    median. Dotted lines show the predicted and the median measured makespan. Below, there is a dot
+    for each op: its predicted minus measured start over its measured start, on the same scale for
+    all schedules.
 
-    There is a title per schedule; ``style`` is ``screen`` or ``paper``, ``width`` in inches, and
-    the height follows; ``note`` is what a reader must know of the measuring, below the legend.
+    Args:
+        validation: the compared schedules.
+        titles: one title per schedule.
+        style: ``screen`` or ``paper``.
+        width: width in inches, which determines the height.
+        note: a note on the measurement below the legend.
 
     Raises:
-        InputError: an unknown style, a width that no figure can have, or more schedules than fit
-            one figure.
+        InputError: an unknown style, an impossible width, or more schedules than fit into one
+            figure.
     """
     from matplotlib.figure import Figure
 
@@ -133,6 +140,7 @@ def plot_overlay(
 
 
 def _design(overlays: Sequence[Overlay], style: str, width: int) -> Design:
+    """Choose the sizes of rows and fonts for a width in dots."""
     panels = [panel for each in overlays for panel in each.halves]
     design = design_for(
         panels, style, width, label_gap=max(text_width(mark, MARK) for mark in MARKS) + 4
@@ -144,50 +152,41 @@ def _design(overlays: Sequence[Overlay], style: str, width: int) -> Design:
 
 
 def _legend(overlays: Sequence[Overlay], design: Design) -> list[Entry]:
+    """Return the entries of the legend; they explain the two rows of a device if these have no
+    marks.
+    """
     entries = figure_legend([panel for each in overlays for panel in each.halves], design)
     return (
         entries
-        if _marked(design)
+        if _has_marks(design)
         else [*entries, Entry("Upper half of a row predicted, lower half measured")]
     )
 
 
-def _marked(design: Design) -> bool:
-    """Return whether the halves are high enough for a word beside each."""
+def _has_marks(design: Design) -> bool:
+    """Return whether the rows are high enough for a mark to the left of each."""
     return design.row / POINT >= 1.1 * MARK
 
 
 def _draw_rows(axes: Axes, overlay: Overlay, design: Design, tall: int) -> None:
+    """Draw the rows, the makespans and the heading of a schedule, ``tall`` dots high."""
     devices, row = overlay.devices, tall / overlay.devices / POINT
     axes.set_xlim(0, design.span)
     axes.set_ylim(2 * devices, 0)
     axes.set_xticks([])
     axes.spines[:].set_visible(False)
-    beside = max(text_width(mark, MARK) for mark in MARKS) + 4 if _marked(design) else 0.0
-    axes.tick_params(length=0, pad=beside + 2, labelsize=design.font)
-    named = range(0, devices, tick_step(row, 0.95 * design.font))
-    axes.set_yticks([2 * device + 1 for device in named], [f"Device {device}" for device in named])
+    mark_width = max(text_width(mark, MARK) for mark in MARKS) + 4 if _has_marks(design) else 0.0
+    axes.tick_params(length=0, pad=mark_width + 2, labelsize=design.font)
+    labelled = range(0, devices, tick_step(row, 0.95 * design.font))
+    axes.set_yticks(
+        [2 * device + 1 for device in labelled], [f"Device {device}" for device in labelled]
+    )
     if design.vector:
         _draw_cells(axes, overlay, design)
     else:
         _draw_image(axes, overlay, design, tall)
-    if _marked(design):
-        style: dict[str, Any] = {
-            "fontsize": MARK,
-            "color": INK,
-            "ha": "right",
-            "va": "center_baseline",
-        }
-        for half in range(2 * devices):
-            at = (0, half + (0.5 + APART / 2 if half % 2 == 0 else 0.5 - APART / 2))
-            axes.annotate(
-                MARKS[half % 2],
-                at,
-                (-2, 0),
-                textcoords="offset points",
-                annotation_clip=False,
-                **style,
-            )
+    if _has_marks(design):
+        _draw_marks(axes, devices)
     for end in overlay.ends:
         axes.plot(
             (end, end),
@@ -201,8 +200,23 @@ def _draw_rows(axes: Axes, overlay: Overlay, design: Design, tall: int) -> None:
     draw_heading(axes, overlay.title, (overlay.facts(design),), max(overlay.ends), design, tall)
 
 
+def _draw_marks(axes: Axes, devices: int) -> None:
+    """Write to the left of each row whether it is predicted or measured."""
+    style: dict[str, Any] = {"fontsize": MARK, "color": INK, "ha": "right", "va": "center_baseline"}
+    for half in range(2 * devices):
+        at = (0, half + (0.5 + APART / 2 if half % 2 == 0 else 0.5 - APART / 2))
+        axes.annotate(
+            MARKS[half % 2],
+            at,
+            (-2, 0),
+            textcoords="offset points",
+            annotation_clip=False,
+            **style,
+        )
+
+
 def _draw_cells(axes: Axes, overlay: Overlay, design: Design) -> None:
-    """Both halves touch; free space lies above and below the device."""
+    """Draw the ops of a schedule as rectangles; the two rows of a device touch each other."""
     device, first = np.arange(overlay.devices), overlay.halves[0].cells
     size, shown = choose_labels(first, design.scale, (1 - APART) * design.row / POINT, design.font)
     numbered = _group(first)[shown]
@@ -210,8 +224,8 @@ def _draw_cells(axes: Axes, overlay: Overlay, design: Design) -> None:
         cells, above, below = panel.cells, (APART, 1.0)[half], (1.0, 2 - APART)[half]
         fill_track(axes, end, 2 * device + above, 2 * device + below)
         fill_cells(axes, cells, 2 * cells.device + above, 2 * cells.device + below, design)
-        # measured times differ from op to op, so of the ops that show numbers above those do that
-        # have room
+        # measured times vary, so a measured op shows its number if the predicted one does and the
+        # number fits
         if half:
             digits = len(str(cells.number.max(initial=0)))
             shown = np.isin(_group(cells), numbered) & (
@@ -221,11 +235,12 @@ def _draw_cells(axes: Axes, overlay: Overlay, design: Design) -> None:
 
 
 def _group(cells: Cells) -> NDArray[np.int64]:
-    """Shape (cells,): a number per kind and stage."""
+    """Return a number for each kind and stage, shape (cells,)."""
     return len(TIMED) * cells.stage.astype(np.int64) + cells.kind
 
 
 def _draw_image(axes: Axes, overlay: Overlay, design: Design, tall: int) -> None:
+    """Draw the ops of a schedule as one image."""
     devices = overlay.devices
     rows = min(devices, max(1, tall // 2))
     halves = [
@@ -248,7 +263,9 @@ def _draw_image(axes: Axes, overlay: Overlay, design: Design, tall: int) -> None
 
 
 def _reach(overlays: Sequence[Overlay]) -> tuple[float, float]:
-    """From the least to the greatest residual of all schedules, zero included, with some room."""
+    """Return the limits of the residuals' axis: the range over all schedules and zero, with 10 %
+    room.
+    """
     shifts = np.concatenate([each.verdict.shift for each in overlays])
     low, high = float(shifts.min(initial=0.0)), float(shifts.max(initial=0.0))
     room = 0.1 * (high - low) or 1.0
@@ -258,6 +275,7 @@ def _reach(overlays: Sequence[Overlay]) -> tuple[float, float]:
 def _draw_residuals(
     axes: Axes, verdict: Verdict, reach: tuple[float, float], design: Design
 ) -> None:
+    """Draw a dot for each op: its predicted minus measured start over its measured start."""
     from matplotlib.ticker import MaxNLocator
 
     schedule, font = verdict.measured.schedule, design.font
@@ -284,11 +302,10 @@ def _draw_residuals(
         rasterized=not design.vector,
         zorder=3,
     )
-    said = "predicted - measured start, ms"
     axes.text(
         0,
         1.05,
-        said,
+        "predicted - measured start, ms",
         transform=axes.transAxes,
         fontsize=font - 0.5,
         color=INK,
@@ -298,4 +315,5 @@ def _draw_residuals(
 
 
 def _ms(value: float) -> str:
+    """Format a time in ms without its unit."""
     return f"{value:,.1f}" if value >= 10 else format_number(value)

@@ -1,14 +1,14 @@
-"""Execute lowered queues as real processes would, given the costs of ops, calls and messages on
-them.
+"""Predict runs of real processes from the costs of ops, calls and messages.
 
-A run is predicted by five models, from the simplest to the full one; each adds one cause of error.
+A run is predicted at five levels, from the simplest model to the full model; each level adds one
+cause of differences.
 
 ==========  =======================================================================================
-nominal     the ops' own costs, messages free
-link        + latency and bandwidth of a message, measured alone before the run
-host        + what ops and the send and receive calls really cost, taken from other schedules' runs
-held-out    + latency of a message and gap between actions from those runs
-replay      the run's own op times in each repetition: the error left is the model's, not the costs'
+nominal     intended costs of ops, free messages
+link        + latency and bandwidth of a message, measured separately before the run
+host        + measured costs of ops and of send and receive calls, from runs of other schedules
+held-out    + latency of a message and gap between actions, from runs of other schedules
+replay      op times of each repetition itself: the remaining error is that of the model
 ==========  =======================================================================================
 """
 
@@ -32,40 +32,40 @@ from ppsim.real.runs.lanes import lanes_in
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.record_file import Link
 
-# Iterations of the fixed point that messages which share a link ask for.
+# Fixed-point iterations for messages that share a link.
 ROUNDS = 3
-# Most iterations of the order of posts, which settles exactly: of 599 executions of the recorded
-# sessions 515 have after three and all after nine.
+# Maximum of iterations until the order of posts does not change: of 599 executions of the recorded
+# sessions, 515 needed up to three and all needed up to nine.
 MOST_ROUNDS = 30
 LEVELS = ("nominal", "link", "host", "held-out", "replay")
 
 
 @dataclass(frozen=True)
 class Site:
-    """The machine that messages travel on."""
+    """The machine of a run."""
 
     link: Link = field(default_factory=Link)  # time of one message without contention
     message_bytes: int = 0  # size of every message
-    # processors whose bandwidth all messages share; 0 where each device sends without them
+    # number of processors whose bandwidth all messages share; 0 if devices send without processors
     cores: int = 0
-    sleeps: bool = False  # whether ops sleep for their time
+    sleeps: bool = False  # whether ops sleep instead of computing
 
 
 @dataclass(frozen=True)
 class Overheads:
-    """Measured costs of everything but the ops, in ms.
+    """Measured costs of a run except the op times, in ms.
 
-    A send whose receive is already posted copies its message at once, in the call; any other only
-    announces it.
+    The call of a send whose receive is already posted copies the message; the call of any other
+    send only announces it.
     """
 
-    announce: float  # a send call before its receive
-    copy: float  # a send call after its receive
-    receive: float  # a receive call
-    gap: float  # between two actions of a device
-    preamble: float  # from the common start to the first action
-    # of a message without contention, from the post of its send to the start of an op that waited
-    # for it; NaN where none waited
+    announce: float  # time of a send call before its receive
+    copy: float  # time of a send call after its receive
+    receive: float  # time of a receive call
+    gap: float  # time between two actions of a device
+    preamble: float  # time from the common start to the first action
+    # time of a message without contention, from the post of its send to the start of an op that
+    # waited for it; NaN if no op waited
     latency: float
     late: float = 0.0  # overshoot of an op that sleeps; 0 for ops that compute
 
@@ -74,19 +74,21 @@ class Overheads:
 class Prediction:
     """The predictions of one run at all levels."""
 
-    # for each of :data:`LEVELS`, shape (1,); of a replay shape (repetitions,)
+    # makespans in ms at each of :data:`LEVELS`, shape (1,); for the replay shape (repetitions,)
     makespans: Mapping[str, NDArray[np.float64]]
     best: Execution  # the held-out execution
-    # before each entry of that execution, one number or shape (entries,)
+    # time in ms before each entry of the held-out execution, one number or shape (entries,)
     gap: float | NDArray[np.float64]
-    preamble: float  # before the first entry of each device
-    # the run predicted from its own other repetitions: the median of the absolute errors; None
-    # where it has no other ones
+    preamble: float  # time in ms before the first entry of each device
+    # median absolute error of repetitions predicted from the run's other repetitions; None for a
+    # single repetition
     floor: float | None = None
 
 
 def replay(run: Measured, terms: Overheads, site: Site) -> NDArray[np.float64]:
-    """Predict the makespan of each repetition from its own op times; shape (repetitions,), ms."""
+    """Predict the makespan of each repetition from its own op times, shape (repetitions,), in
+    ms.
+    """
     each = (run.end - run.start)[:, run.lowered.compute_ops]
     costs = [Costs(run.costs.time, unit="ms", each=row) for row in each]
     return np.array(
@@ -95,10 +97,10 @@ def replay(run: Measured, terms: Overheads, site: Site) -> NDArray[np.float64]:
 
 
 def execute_with_calls(run: Measured, costs: Costs, site: Site, terms: Overheads) -> Execution:
-    """Execute with send costs that depend on which side was posted first.
+    """Execute with send costs that depend on whether the send or the receive was posted first.
 
-    The order of posts depends on the costs in turn, so iterate until it stays, from the mean of
-    both costs.
+    The order of posts in turn depends on the costs. Iterations start from the mean of both costs
+    and continue until the order does not change.
     """
     after = np.full(int(np.isin(run.lowered.schedule.kind, SENDS).sum()), 0.5)
     for _ in range(MOST_ROUNDS):
@@ -113,30 +115,37 @@ def execute_with_calls(run: Measured, costs: Costs, site: Site, terms: Overheads
 def _execute_once(
     run: Measured, costs: Costs, site: Site, terms: Overheads, after: NDArray[np.float64]
 ) -> Execution:
+    """Execute with the share ``after`` of each send's cost that assumes an earlier receive."""
     calls = terms.announce + (terms.copy - terms.announce) * after
     host = Host(send=calls, receive=terms.receive, gap=terms.gap, preamble=terms.preamble)
     return execute(run.lowered, costs, build_network(run, site, host))
 
 
 def _posted_after_receive(execution: Execution, terms: Overheads) -> NDArray[np.float64]:
-    """Mark the messages whose receive is posted before their send: 1, else 0; shape (messages,)."""
+    """Return 1 for each message whose receive was posted before its send, otherwise 0, shape
+    (messages,).
+    """
     messages = execution.messages
     return (messages.awaited + terms.receive <= messages.posted).astype(np.float64)
 
 
 def build_network(run: Measured, site: Site, host: Host | None = None) -> Network:
-    """Build the network between processes of one host.
+    """Build the network between processes on one host.
 
-    Messages share the bandwidth of a process, one link's in each direction, and that of all cores,
-    one link's each.
+    Messages share the bandwidth of their process, that of one link in each direction, and the
+    bandwidth of all cores, that of one link per core.
     """
     host, devices, link = host or Host(), run.lowered.schedule.n_devices, site.link
     if link.ms_per_byte <= 0:
         return Network(
             mode="overlap", channel="message", alpha=link.alpha, late=link.late, host=host
         )
-    beta, each, together = 1.0 / link.ms_per_byte, np.arange(devices), np.zeros(devices, np.int64)
-    shared = (Shared(beta, each), *([Shared(site.cores * beta, together)] if site.cores else []))
+    beta = 1.0 / link.ms_per_byte
+    separate, together = np.arange(devices), np.zeros(devices, np.int64)
+    shared = (
+        Shared(beta, separate),
+        *([Shared(site.cores * beta, together)] if site.cores else []),
+    )
     size = float(site.message_bytes)
     return Network(
         "overlap",
@@ -151,24 +160,25 @@ def build_network(run: Measured, site: Site, host: Host | None = None) -> Networ
 
 
 def scale_link(site: Site, terms: Overheads) -> Site:
-    """Scale the link so that one message takes the latency seen in the runs."""
+    """Scale the link so that one message takes the latency measured in the runs."""
     link = site.link
-    alone = link.alpha + link.ms_per_byte * site.message_bytes
+    time = link.alpha + link.ms_per_byte * site.message_bytes
     if np.isnan(terms.latency):
         return site
-    if alone <= 0:
+    if time <= 0:
         return replace(site, link=Link(terms.latency))
-    slower = terms.latency / alone
-    return replace(site, link=Link(link.alpha * slower, link.ms_per_byte * slower))
+    slowdown = terms.latency / time
+    return replace(site, link=Link(link.alpha * slowdown, link.ms_per_byte * slowdown))
 
 
 def posted_times(
     execution: Execution, gap: float | NDArray[np.float64] = 0.0, preamble: float = 0.0
 ) -> NDArray[np.float64]:
-    """Compute when each device reached each entry, shape (entries,); both ops of a pair alike.
+    """Return the times at which devices reach their entries, shape (entries,), in ms; equal for
+    both ops of a pair.
 
-    As in a record, a device has reached an entry once the ``gap`` after the one before, or the
-    ``preamble``, is over. ``gap`` is one number, or shape (entries,): before each.
+    As in a record, a device reaches an entry after the ``gap`` since the entry before it, and its
+    first entry after the ``preamble``. ``gap`` is one number, or shape (entries,).
     """
     schedule, timeline = execution.lowered.schedule, execution.timeline
     before = np.where(lanes_in(execution.lowered) == Stream.COMPUTE, np.arange(len(schedule)), 0)
@@ -179,8 +189,8 @@ def posted_times(
 
 
 def match_sides(lowered: Lowered) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Match the messages of lowered queues: per message its send, its receive and the op that needs
-    it.
+    """Return the send, the receive and the consuming op of each message in lowered queues, shape
+    (messages,) each.
     """
     matching = match_messages(lowered)
     return matching.send, matching.receive, matching.consumer
@@ -195,5 +205,5 @@ def site_of(settings: Mapping[str, Any]) -> Site:
             if each.name in settings["link"]
         }
     )
-    asleep = settings.get("ops") == "timed"
-    return Site(link, int(settings["message_bytes"]), int(settings.get("cores", 0)), asleep)
+    sleeps = settings.get("ops") == "timed"
+    return Site(link, int(settings["message_bytes"]), int(settings.get("cores", 0)), sleeps)

@@ -1,6 +1,6 @@
-"""A record of a run made elsewhere, from its files: every training step as one run.
+"""Make a record from the files of a run made elsewhere: each training step is one run.
 
-The ops of a device are compared with its queue, so that a run of another schedule is refused.
+The ops of each device must match its queue; a run of another schedule is refused.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ from ppsim.real.validation.ops_only import measured_of
 def record_of(
     observed: RealRun, schedule: Schedule, profile: Profile | None, command: str
 ) -> Record:
-    """Return a record of the iterations of a run made elsewhere, without the first if there are
-    several.
+    """Make a record of the iterations of a run made elsewhere, without the first of several.
 
-    A profile has costs of ops and messages alone; without one each iteration's costs come from the
-    other ones.
+    Costs come from the profile. Without a profile, the costs of each iteration come from the other
+    iterations.
 
     Raises:
-        InputError: a device is missing, or devices ran something else.
+        InputError: a device is missing, or a device ran other ops than its queue.
     """
     if observed.traces and not np.isnan(observed.arrival).all():
         return _message_record(observed, schedule, profile, command)
@@ -68,75 +67,71 @@ def record_of(
 
 
 def refuse_other(observed: RealRun, schedule: Schedule) -> None:
-    """Refuse a run of other ops, or in another order, than the schedule's."""
-    shown = observed.schedule
-    if schedule.n_devices != shown.n_devices:
+    """Refuse a run whose ops, or their order, differ from the schedule (InputError)."""
+    actual = observed.schedule
+    if schedule.n_devices != actual.n_devices:
         raise InputError(
-            f"{observed.source} shows {shown.n_devices} devices, and {schedule.name} has "
+            f"{observed.source} shows {actual.n_devices} devices, and {schedule.name} has "
             f"{schedule.n_devices}",
-            f"--devices {shown.n_devices}",
+            f"--devices {actual.n_devices}",
         )
     for device in range(schedule.n_devices):
-        has, wanted = (
+        found, expected = (
             [s.label(op) for op in range(*s.queue(device).indices(len(s)))]
-            for s in (shown, schedule)
+            for s in (actual, schedule)
         )
-        if has != wanted:
-            at = next(
-                (
-                    n
-                    for n, (one, other) in enumerate(zip(has, wanted, strict=False))
-                    if one != other
-                ),
-                None,
-            )
-            what = (
-                f"{len(has)} ops of {len(wanted)}"
+        if found != expected:
+            pairs = enumerate(zip(found, expected, strict=False))
+            at = next((n for n, (one, other) in pairs if one != other), None)
+            difference = (
+                f"{len(found)} ops of {len(expected)}"
                 if at is None
-                else f"{has[at]} where the schedule has {wanted[at]}"
+                else f"{found[at]} where the schedule has {expected[at]}"
             )
             raise InputError(
                 f"{observed.source} is not a run of {schedule.name}: on device {device} it shows "
-                f"{what}",
-                "another -s, --devices or --mb, or none of them: the schedule is read off the run",
+                f"{difference}",
+                "another -s, --devices or --mb, or none of them: the schedule is then inferred "
+                "from the run",
             )
 
 
 def _runs_with_costs(
     runs: list[Measured], profile: Profile | None, schedule: Schedule
 ) -> list[Measured]:
-    """Return each run with nominal costs: the profile's times, or the times of the other runs."""
+    """Add nominal costs to each run: the profile's times, or the times of the other runs."""
     if profile:
         return [
             replace(run, costs=replace(costs_from(profile, schedule), comm=0.0)) for run in runs
         ]
-    alone = [[other for other in runs if other is not run] or [run] for run in runs]
+    others_of_each = [[other for other in runs if other is not run] or [run] for run in runs]
     return [
         replace(run, costs=observed_costs(run, others))
-        for run, others in zip(runs, alone, strict=True)
+        for run, others in zip(runs, others_of_each, strict=True)
     ]
 
 
 def _source_of_costs(runs: Sequence[Measured], profile: Profile | None) -> str:
+    """Return the source of the runs' nominal costs in words."""
     return "the profile" if profile else "the other steps" if len(runs) > 1 else "the step itself"
 
 
 def _message_record(
     observed: RealRun, schedule: Schedule, profile: Profile | None, command: str
 ) -> Record:
-    """Return a record of traces that show the arrival of messages."""
+    """Make a record from traces that show the arrival of messages."""
     if schedule.placement.n_replicas > 1:
         raise InputError(
-            f"{schedule.name} holds each stage on two devices, and a trace does not tell them apart"
+            f"{schedule.name} has each stage on two devices, which a trace does not distinguish"
         )
     refuse_other(observed, schedule)
     if (observed.schedule.pair != schedule.pair).any():
         raise InputError(
-            f"{observed.source} is not a run of {schedule.name}: other ops run as pairs"
+            f"{observed.source} is not a run of {schedule.name}: its pairs are different ops"
         )
     lowered = lower_as_torch(schedule)
     devices, steps = split_steps(observed.traces)
-    runs = [_run_of_step(lowered, devices, found, number) for number, found in enumerate(steps)]
+    runs = [_run_of_step(lowered, devices, step, number) for number, step in enumerate(steps)]
     runs = _runs_with_costs(runs[1:] or runs, profile, schedule)
     traced = profile_of(list(observed.traces.values()), command)
     sizes = [row.bytes for row in traced.message]
@@ -146,9 +141,9 @@ def _message_record(
         "runner": "elsewhere",
         "real_time": False,
         "message_bytes": size,
-        # Of all steps, the predicted one too. Held-out scales it by the latency of the other steps,
-        # so that only the ratio of latency and bandwidth is shared, and with the one size of a
-        # pipeline's messages that is 0.
+        # The link is measured in all steps, including the predicted step. The prediction is still
+        # held out: it scales the link to the latency of the other steps, and the ratio of latency
+        # to bandwidth has no effect, since all messages of a pipeline have one size.
         "link": asdict(link_of((profile or traced).message, size)),
         "cores": 0,
         "costs": _source_of_costs(runs, profile),
@@ -161,11 +156,14 @@ def _message_record(
 def _run_of_step(
     lowered: Lowered, devices: Sequence[Steps], numbers: Sequence[int], step: int
 ) -> Measured:
-    """Return the run of one step, with times from the start of its first device."""
+    """Make the run of one step, with times in ms since the first device started.
+
+    ``numbers`` are the numbers of the step in the traces of the devices.
+    """
     schedule = lowered.schedule
     times = np.zeros((3, len(schedule)))
-    for device, (held, number) in enumerate(zip(devices, numbers, strict=True)):
-        _fill(times, schedule, device, held, number)
+    for device, (steps, number) in enumerate(zip(devices, numbers, strict=True)):
+        _fill(times, schedule, device, steps, number)
     times -= times[0].min()
     finished = np.array([times[2, schedule.queue(d)].max() for d in range(schedule.n_devices)])
     costs = Costs(np.zeros((len(COMPUTE), schedule.n_stages)), unit="ms")
@@ -176,15 +174,15 @@ def _run_of_step(
 
 
 def _fill(
-    times: NDArray[np.float64], schedule: Schedule, device: int, held: Steps, number: int
+    times: NDArray[np.float64], schedule: Schedule, device: int, steps: Steps, number: int
 ) -> None:
-    """Fill a device's columns; a send or receive that the trace does not name takes no time at its
-    place.
+    """Fill a device's columns with the times of a step; a send or receive that is missing in the
+    trace takes no time.
     """
-    posted, start, end, _ = held.times[number]
-    compute, at = iter(zip(posted, start, end, strict=True)), posted[0]
-    before = held.times[number - 1, 2, -1] if number else -np.inf
-    after = held.times[number + 1, 0, 0] if number + 1 < len(held.times) else np.inf
+    posted, start, end, _ = steps.times[number]
+    compute, previous_end = iter(zip(posted, start, end, strict=True)), posted[0]
+    before = steps.times[number - 1, 2, -1] if number else -np.inf
+    after = steps.times[number + 1, 0, 0] if number + 1 < len(steps.times) else np.inf
     queue = schedule.queue(device)
     for op in (queue.start + np.flatnonzero(schedule.leads[queue])).tolist():
         if schedule.computes[op]:
@@ -197,8 +195,9 @@ def _fill(
                 int(schedule.stage[op]),
                 int(schedule.microbatch[op]),
             )
-            found = [each for each in held.messages.get(key, ()) if low <= each[0] < high]
-            begin, done = found[-1 if receives else 0] if found else (at, at)
-            span = begin, begin, done
+            found = [each for each in steps.messages.get(key, ()) if low <= each[0] < high]
+            missing = previous_end, previous_end
+            call, done = found[-1 if receives else 0] if found else missing
+            span = call, call, done
         times[:, list(schedule.members(op))] = np.array(span)[:, None]
-        at = span[2]
+        previous_end = span[2]

@@ -1,4 +1,4 @@
-"""The result of a validation: each run measured and predicted, errors, noise, and the JSON."""
+"""The result of a validation: measured and predicted runs, errors, noise, and the JSON object."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ CLASSES = ("compute", "P2P", "wait", "host")
 
 @dataclass(frozen=True)
 class Verdict:
-    """One schedule, measured and predicted; times in ms, errors as shares of the measured
+    """One measured and predicted schedule; times in ms, errors relative to the measured
     makespan.
     """
 
     run: Measured  # the measurements
-    makespan: float  # median over the repetitions; ``spread`` is its 10th and 90th percentile
-    spread: tuple[float, float]  # see above
-    # level to (predicted - measured) / measured; of a replay the median over repetitions
+    makespan: float  # median over the repetitions
+    spread: tuple[float, float]  # 10th and 90th percentile of the makespans
+    # (predicted - measured) / measured at each level; for the replay the median over repetitions
     errors: Mapping[str, float]
     best: Execution  # the held-out prediction
-    # the median error of the same model with costs from the run's own other repetitions, which is
-    # the noise of the measurements; None where there are none
+    # noise of the measurements: the median absolute error of repetitions predicted from the run's
+    # other repetitions; None for a single repetition
     floor: float | None
     measured: Timeline  # the timeline of the repetition closest to the median
-    # shape (devices, classes), predicted - measured time per device and class of :data:`CLASSES`
+    # predicted - measured time of each device in each of :data:`CLASSES`, shape (devices, classes)
     residual: NDArray[np.float64]
-    # shape (ops,), predicted - measured start of every compute op, in that repetition
+    # predicted - measured start of every compute op in ``measured``, shape (ops,)
     shift: NDArray[np.float64]
-    held_out: bool  # whether the costs came from other schedules
+    held_out: bool  # whether the costs come from other schedules
 
     @property
     def predicted(self) -> float:
-        """The predicted makespan, from the measured one and the median error."""
+        """Predicted makespan in ms: the measured makespan plus the median error."""
         return self.makespan * (1 + self.errors["held-out"])
 
     @property
     def within_noise(self) -> bool:
-        """Whether the held-out prediction is as close as the run's own other repetitions are."""
+        """Whether the held-out error is at most the noise of the measurements."""
         return self.floor is not None and abs(self.errors["held-out"]) <= self.floor
 
 
@@ -57,9 +57,9 @@ class Validation:
     """All schedules of one session."""
 
     verdicts: tuple[Verdict, ...]  # one per schedule
-    ranked_right: int  # of these pairs, those whose predictions are in the right order
-    # number of pairs of schedules more than 2 % apart, both predicted from the costs of other
-    # schedules
+    ranked_right: int  # number of pairs whose predictions are in the right order
+    # number of pairs of schedules whose makespans differ by more than 2 %, and which are both
+    # predicted from the costs of other schedules
     pairs: int
 
     def lost_in_noise(self, tolerance: float) -> bool:
@@ -71,37 +71,38 @@ class Validation:
         return bool(beyond) and all(v.within_noise for v in beyond)
 
     def errors(self, level: str) -> NDArray[np.float64]:
-        """Select the absolute errors of a level: of schedules whose costs came from others, of all
-        for a replay.
+        """Return the absolute errors at a level: of schedules with costs from other schedules, or
+        of all schedules for the replay.
         """
-        held = [v for v in self.verdicts if v.held_out or level == "replay"] or list(self.verdicts)
-        return np.abs([v.errors[level] for v in held])
+        chosen = [v for v in self.verdicts if v.held_out or level == "replay"]
+        return np.abs([v.errors[level] for v in chosen or self.verdicts])
 
 
 def select_step(validation: Validation, step: str) -> Validation:
-    """Select steps: ``median`` by makespan, a number, a range such as 4-20, or ``all`` (InputError:
-    there is none).
+    """Keep steps: ``median`` (by makespan), a number, a range such as 4-20, or ``all`` (InputError:
+    there is no such step).
     """
     if step == "all":
         return validation
-    named = {v.run.name.rsplit(" ", 1)[-1]: v for v in validation.verdicts}
+    by_number = {v.run.name.rsplit(" ", 1)[-1]: v for v in validation.verdicts}
     middle = sorted(validation.verdicts, key=lambda v: v.makespan)[
         (len(validation.verdicts) - 1) // 2
     ]
     chosen = (
         (middle,)
         if step == "median"
-        else tuple(named[number] for number in named if _is_step_in(step, number))
+        else tuple(v for number, v in by_number.items() if _is_step_in(step, number))
     )
     if not chosen:
         raise InputError(
-            f"the traces have no whole step {step}", f"median, all, or one of {', '.join(named)}"
+            f"the traces have no complete step {step}",
+            f"median, all, or one of {', '.join(by_number)}",
         )
     return replace(validation, verdicts=chosen)
 
 
 def _is_step_in(steps: str, number: str) -> bool:
-    """Tell whether a number is the one named, or in the range named."""
+    """Return whether a step's number is equal to ``steps``, or in that range."""
     first, dash, last = steps.partition("-")
     if not (dash and first.isdecimal() and last.isdecimal() and len(steps) < 40):
         return steps == number
@@ -109,8 +110,8 @@ def _is_step_in(steps: str, number: str) -> bool:
 
 
 def find_worst_ops(verdict: Verdict, count: int = 5) -> list[tuple[str, int, float, float]]:
-    """Find the compute ops whose start is furthest off: label, device, measured start, predicted -
-    measured, in ms.
+    """Return the compute ops with the largest errors of their start: label, device, measured start
+    and predicted - measured start, in ms.
     """
     schedule = verdict.measured.schedule
     order = np.argsort(-np.abs(verdict.shift), kind="stable")[:count]
@@ -155,6 +156,7 @@ def validation_object(validation: Validation, record: Record, tolerance: float) 
 
 
 def _verdict_object(verdict: Verdict) -> dict[str, Any]:
+    """Build the JSON object of one schedule."""
     return {
         "name": verdict.run.name,
         "held_out": verdict.held_out,
@@ -180,6 +182,7 @@ def _verdict_object(verdict: Verdict) -> dict[str, Any]:
 
 
 def _numbers(metrics: Metrics, makespan: float) -> dict[str, Any]:
+    """Build the JSON object of one measured or predicted timeline."""
     return {
         "makespan": makespan,
         "bubble_rate": metrics.bubble_rate,

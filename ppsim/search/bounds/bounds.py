@@ -244,14 +244,15 @@ def _best_sets(head: Floats, tail: Floats, runs: Floats) -> Floats:
     known = ~(np.isnan(head) | np.isnan(tail))
     runs = np.where(known, runs, 0.0)
     head, tail = np.where(known, head, -np.inf), np.where(known, tail, -np.inf)
+    # by a set's least tail, then by op
+    belongs = tail[..., None, :] >= tail[..., :, None]
     best = np.zeros(head.shape[:-1])
     for one in range(head.shape[-1]):
-        least = head[..., one]
-        late = np.where(head >= least[..., None], runs, 0.0)
-        for other in range(head.shape[-1]):
-            most = tail[..., other]
-            total = np.where(tail >= most[..., None], late, 0.0).sum(axis=-1)
-            np.maximum(best, np.where(total > 0, least + total + most, 0.0), out=best)
+        least = head[..., one, None]
+        late = np.where(head >= least, runs, 0.0)
+        total = np.where(belongs, late[..., None, :], 0.0).sum(axis=-1)
+        found = np.where(total > 0, least + total + tail, 0.0)
+        np.maximum(best, found.max(axis=-1, initial=0.0), out=best)
     return best
 
 

@@ -1,4 +1,4 @@
-"""Queues as SVG for the notebook card of a checked file: ops in order, faulty ones outlined."""
+"""Queues as SVG for the notebook card of a file: ops in order, faulty ones outlined."""
 
 from __future__ import annotations
 

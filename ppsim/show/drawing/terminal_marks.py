@@ -26,6 +26,22 @@ if TYPE_CHECKING:
 
 LIGHT_GROUNDS = ("7", "15")  # light backgrounds among the sixteen colours, last in COLORFGBG
 BLOCKED = "blocked in a send or receive"
+# Signs of causes where colours do not tell them apart; letters and digits are those of ops.
+CAUSE_SIGNS = {
+    "host": "@",
+    "message": "~",
+    "compute": "+",
+    "order": "%",
+    "imbalance": "&",
+    "collective": "=",
+    "fill": ".",
+    "turnaround": ":",
+    "drain": ",",
+    "copy": ">",
+    "barrier": "|",
+    "feedback": "^",
+    "optimizer": "*",
+}
 
 
 @dataclass(frozen=True)
@@ -65,19 +81,31 @@ class Marks:
 def marks_of_idle(idle: Idle, colours: int) -> Marks:
     """Return idle time by cause as cells in the pages' colours for light or dark backgrounds.
 
-    A terminal with 256 ``colours`` gets xterm's numbers. The background is dark unless COLORFGBG
-    says otherwise.
+    A terminal with 256 ``colours`` gets xterm's numbers, one with fewer a sign for each cause. The
+    background is dark unless COLORFGBG says otherwise.
     """
+    looks = _signed_causes() if colours < FEW_COLOURS else _coloured_causes(colours)
+    return Marks(
+        looks, idle.device.astype(np.int64), idle.start, idle.end, idle.cause.astype(np.int64)
+    )
+
+
+def _signed_causes() -> tuple[Mark, ...]:
+    """Return the look of each cause without colours."""
+    from ppsim.analysis.idle import NAMES
+
+    return tuple(Mark(CAUSE_SIGNS[name], Style(), f"idle: {name}") for name in NAMES)
+
+
+def _coloured_causes(colours: int) -> tuple[Mark, ...]:
+    """Return the look of each cause in so many colours."""
     from ppsim.analysis.idle import NAMES
 
     light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in LIGHT_GROUNDS
     fills: Mapping[str, str] = CAUSE_FILL if light else CAUSE_DARK
     if colours == FEW_COLOURS:
         fills = {name: f"color({pair[0 if light else 1]})" for name, pair in XTERM_CAUSES.items()}
-    looks = tuple(Mark(" ", Style(bgcolor=fills[name]), f"idle: {name}") for name in NAMES)
-    return Marks(
-        looks, idle.device.astype(np.int64), idle.start, idle.end, idle.cause.astype(np.int64)
-    )
+    return tuple(Mark(" ", Style(bgcolor=fills[name]), f"idle: {name}") for name in NAMES)
 
 
 def marks_of_messages(execution: Execution) -> Marks | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.atomic_file import open_atomically
+from ppsim.base.scan import load_files
 from ppsim.base.text import guess_of
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
-from ppsim.errors import InputError, PpsimError
+from ppsim.errors import InputError
 from ppsim.show.drawing.look import PLAIN, Look
 from ppsim.show.files import writers
 
@@ -154,17 +153,7 @@ class Abilities:
 @cache
 def formats() -> dict[str, Any]:
     """Return the module of each format in :mod:`ppsim.show.files.writers`, by suffix."""
-    modules = [
-        importlib.import_module(f"{writers.__name__}.{m.name}")
-        for m in pkgutil.iter_modules(writers.__path__)
-    ]
-    for module in modules:
-        if lacking := [
-            name for name in ("SUFFIXES", "ABILITIES", "write") if not hasattr(module, name)
-        ]:
-            raise PpsimError(
-                f"{module.__file__} has no {lacking[0]}", "see ppsim/show/files/writers/__init__.py"
-            )
+    modules = load_files(writers, "SUFFIXES", "ABILITIES", "write")
     return {suffix: module for module in modules for suffix in module.SUFFIXES}
 
 

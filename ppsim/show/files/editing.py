@@ -243,13 +243,13 @@ def _kind_object(kind: Kind, given: set[Result | None]) -> dict[str, Any]:
             "result": _RESULTS.index(need.result),
             "at": need.at,
             **({"only": need.only} if need.only else {}),
-            **({"must": True} if need.must else {}),
+            **({"must": True} if need.required else {}),
             **({"sent": True} if need.sent else {}),
             **({"ahead": need.ahead} if need.ahead else {}),
             **({"unless": _RESULTS.index(need.unless)} if need.unless else {}),
         }
         for need in info.needs
-        if need.must or need.result in given
+        if need.required or need.result in given
     ]
     row = {
         "name": kind.name,

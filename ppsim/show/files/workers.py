@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ppsim.base.atomic_file import open_atomically
 from ppsim.show.drawing import load_map
@@ -15,6 +15,9 @@ from ppsim.show.files.chart import svg_for_pages
 from ppsim.show.files.document import require_suffix
 from ppsim.show.files.writers import figure
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 TITLE = "workers by slowdown, over steps"
 LOADS = "times of microbatches, by replica"
 
@@ -23,9 +26,27 @@ def save_workers(
     found: WorkerMap, target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]
 ) -> None:
     """Write the map as a picture (InputError: not a picture's suffix, or unwritable file)."""
-    require_suffix(suffix, figure.SUFFIXES, "a map of workers", "; a page has it without --heat")
+    _save(lambda: figure_of(found, width), target, suffix, "a map of workers", TITLE, inputs)
+
+
+def save_loads(
+    maps: tuple[LoadMap, ...], target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]
+) -> None:
+    """Write maps of loads as a picture (InputError: not a picture's suffix, or unwritable file)."""
+    _save(lambda: load_map.figure_of(maps, width), target, suffix, "a map of loads", LOADS, inputs)
+
+
+def _save(
+    draw: Callable[[], Figure],
+    target: str,
+    suffix: str,
+    what: str,  # the map in words, for the error
+    title: str,
+    inputs: Mapping[str, Any],
+) -> None:
+    require_suffix(suffix, figure.SUFFIXES, what, "; a page has it without --heat")
     with open_atomically(target) as out:
-        write_figure(lambda: figure_of(found, width), out, suffix, title=TITLE, inputs=inputs)
+        write_figure(draw, out, suffix, title=title, inputs=inputs)
 
 
 STYLE = """
@@ -42,23 +63,14 @@ def lines_of_page(lines: Sequence[str]) -> str:
 
 def workers_svg(found: WorkerMap, width: float) -> str:
     """Return the map as a section of a page, as wide as the page's text."""
-    head = f'<div id="workers" class="scroll" tabindex="0" role="img" aria-label="{TITLE}">'
-    return f"{head}<style>{STYLE}</style>{svg_for_pages(lambda: figure_of(found, width))}</div>\n"
-
-
-def save_loads(
-    maps: tuple[LoadMap, ...], target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]
-) -> None:
-    """Write maps of loads as a picture (InputError: not a picture's suffix, or unwritable file)."""
-    require_suffix(suffix, figure.SUFFIXES, "a map of loads", "; a page has it without --heat")
-    with open_atomically(target) as out:
-        write_figure(
-            lambda: load_map.figure_of(maps, width), out, suffix, title=LOADS, inputs=inputs
-        )
+    return _section(lambda: figure_of(found, width), TITLE)
 
 
 def loads_svg(maps: tuple[LoadMap, ...], width: float) -> str:
     """Return maps of loads as a section of a page, as wide as the page's text."""
-    head = f'<div id="workers" class="scroll" tabindex="0" role="img" aria-label="{LOADS}">'
-    drawing = svg_for_pages(lambda: load_map.figure_of(maps, width))
-    return f"{head}<style>{STYLE}</style>{drawing}</div>\n"
+    return _section(lambda: load_map.figure_of(maps, width), LOADS)
+
+
+def _section(draw: Callable[[], Figure], title: str) -> str:
+    head = f'<div id="workers" class="scroll" tabindex="0" role="img" aria-label="{title}">'
+    return f"{head}<style>{STYLE}</style>{svg_for_pages(draw)}</div>\n"

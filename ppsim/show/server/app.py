@@ -226,9 +226,10 @@ class _Answers:
         return self.show(_fields(asked), self.folder)
 
     def _store(self, name: str, content: bytearray) -> Response:
-        """Store a dropped file, unless it cannot be shown."""
+        """Store a dropped file; where it cannot be shown, the file of its name stays as it was."""
         path = self.folder / name
-        if not path.exists() and len(list(self.folder.iterdir())) >= MOST_DROPS:
+        before = path.read_bytes() if path.exists() else None
+        if before is None and len(list(self.folder.iterdir())) >= MOST_DROPS:
             return _refusal(
                 422, f"{MOST_DROPS} files were dropped already", "start ppsim serve again"
             )
@@ -236,7 +237,10 @@ class _Answers:
             path.write_bytes(content)
             shape = self._shape_of(name)
         except BaseException:
-            path.unlink(missing_ok=True)
+            if before is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_bytes(before)
             raise
         return _json({"name": name, **shape})
 
@@ -278,7 +282,7 @@ async def _read_body(request: Request, most: int, name: str) -> bytearray:
                 raise _Refused(
                     413,
                     f"{name} is larger than {most >> 10:,} KiB",
-                    "ppsim run in a terminal takes more",
+                    "ppsim run in a terminal accepts more",
                 )
     except ClientDisconnect:
         raise _Refused(400, f"{name} is incomplete", "send it again") from None

@@ -12,6 +12,9 @@ from ppsim.workload.model.parallel import Parallel
 # log2 of the nodes from which on an all-to-all reaches the fitted share of links' bandwidth; over
 # two nodes it is faster, as its messages are larger and fewer of them collide
 MANY = 2.0
+# ranks per node up to which a group whose ranks alternate with another group's reaches only the
+# square root of their links, as replicas of 2 and 4 tensor ranks do in vTrain's runs
+MEET = 4
 # seconds from one GPU to the next inside a node, on a ring over several nodes; NCCL's tuning table
 # has 0.6 to 3.4 us
 HOP = 1.5e-6
@@ -106,7 +109,8 @@ def gather_seconds(
 ) -> float:
     """Compute the seconds of an all-gather or a reduce-scatter on a ring of all ranks.
 
-    NCCL's tree for gathers, PAT, supports one GPU a node only.
+    NCCL's tree for gathers, PAT, supports one GPU a node only. NCCL finds the rings of each group
+    separately, so groups whose ranks alternate in a node compete for its links.
 
     Args:
         machine: the cluster.
@@ -124,9 +128,8 @@ def gather_seconds(
     steps = found.software.collective_us * 1e-6 * (inside - 1)
     if crosses:
         nodes, step = n / inside, group.step(machine)
-        far = (
-            group.saved(machine, summed) * machine.inter_bytes_per_s * found.curve.between * inside
-        )
+        links = inside if group.stride == 1 else inside / min(inside, MEET) ** 0.5
+        far = group.saved(machine, summed) * machine.inter_bytes_per_s * found.curve.between * links
         rate = min(rate, far / machine.crowding(nodes, step))
         steps += (nodes - 1) * (machine.latency(True) + (inside - 1) * HOP)
     return bytes_ * (n - 1) / n / rate + calls * steps

@@ -160,7 +160,7 @@ def stage_costs(
         parameters=parameters_of_stages(model, parallel, contents).sum(axis=0),
         dp=pieces.dp,
         gather=pieces.gather,
-        optimizer=pieces.optimizer + pieces.tied,
+        optimizer=pieces.optimizer,
         kept_share=_kept_share(model, parallel, contents),
     )
 
@@ -217,27 +217,7 @@ def _pieces(
             for content in set(contents)
         }
         optimizer = optimizer + np.array([each[content] for content in contents])
-    tied = _tied_gradient_seconds(model, machine, parallel, contents)
-    return Pieces(time, communication, reduction, gather, optimizer, tied, hops)
-
-
-def _tied_gradient_seconds(
-    model: Model, machine: Machine, parallel: Parallel, contents: tuple[StageContent, ...]
-) -> Floats:
-    """Compute the seconds of summing the gradients of a table that embedding and output share.
-
-    Returns:
-        Shape (stages,); a ring over the stages that hold a copy, 0 elsewhere.
-    """
-    holds = np.array(
-        [content.embedding or bool(content.heads or content.mtp) for content in contents]
-    )
-    if parallel.pp == 1 or parallel.adapters or not (model.tied or model.mtp) or holds.sum() == 1:
-        return np.zeros(len(contents))
-    count, across = holds.sum(), parallel.pp * group_of(parallel, "pp").stride > machine.per_node
-    bytes_ = model.vocab * model.hidden / parallel.tp * parallel.gradient_bytes
-    rate = machine.inter_bytes_per_s if across else machine.intra_bytes_per_s
-    return holds * (2 * (count - 1) / count * bytes_ / rate + machine.latency(across))
+    return Pieces(time, communication, reduction, gather, optimizer, hops)
 
 
 @lru_cache(maxsize=4096)

@@ -25,7 +25,6 @@ class Pieces(NamedTuple):
         dp: shape (stages,), reducing gradients.
         gather: shape (stages,), gathering weights.
         optimizer: shape (stages,), the optimizer's step.
-        tied: shape (stages,), summing the gradients of a table that embedding and output share.
         hops: shape (devices, devices), a message from one device to another.
     """
 
@@ -34,7 +33,6 @@ class Pieces(NamedTuple):
     dp: Floats
     gather: Floats
     optimizer: Floats
-    tied: Floats
     hops: Floats
 
 
@@ -97,8 +95,4 @@ def slowest(machine: Machine, parallel: Parallel, each: Sequence[Pieces]) -> Pie
         name: largest(name, stage_on_kind)
         for name in ("time", "communication", "dp", "gather", "optimizer")
     }
-    return Pieces(
-        **columns,
-        tied=largest("tied", np.ones_like(stage_on_kind)),
-        hops=largest("hops", hop_on_kind),
-    )
+    return Pieces(**columns, hops=largest("hops", hop_on_kind))

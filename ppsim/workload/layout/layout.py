@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ppsim.base.text import shorten
 from ppsim.errors import InputError
-from ppsim.workload.layout.text import LETTERS, format_content, parse_content
+from ppsim.workload.layout.text import LETTERS, MOST_LETTERS, format_content, parse_content
 
 EMBEDDING, LAYER, MTP, LOSS = tuple(LETTERS)
 Content = tuple[str, ...]
@@ -124,11 +124,16 @@ def build_layout(layers: list[int], devices: int, mtp: int = 0) -> Layout:
     The embedding is on the first stage; MTP layers and the loss are on the last.
 
     Raises:
-        InputError: a number is negative, or the stages do not divide over the devices.
+        InputError: a number is negative, the layers are too many, or the stages do not divide over
+            the devices.
     """
     if not layers or min(layers) < 0 or mtp < 0:
         raise InputError(
             "layers per stage must be 0 or more, with one number for each stage", "e.g. 3,4,4,3"
+        )
+    if sum(layers) + mtp > MOST_LETTERS:
+        raise InputError(
+            f"{sum(layers) + mtp:,} layers are too many", f"{MOST_LETTERS:,} layers at most"
         )
     content = [LAYER * count for count in layers]
     content[0] = EMBEDDING + content[0]

@@ -446,6 +446,10 @@ def _layer_mixers(data: Mapping[str, Any], kind: str, layers: int, path: str) ->
         known = KINDS | ({"linear_attention": LINEAR[kind]} if kind in LINEAR else {})
         if unknown := [name for name in names if name not in known]:
             raise InputError(f"'{path}' has layers of an unknown type: {quote(unknown[0])}", CONFIG)
+        if len(names) < layers:
+            raise InputError(
+                f"'{path}': layer_types are {len(names)} for {layers} layers", "one for each layer"
+            )
         return [known[name] for name in names]
     if kind == "llama4" and (ropes := data.get("no_rope_layers")):
         return ["chunk" if rope else "attention" for rope in ropes]

@@ -61,6 +61,7 @@ class _Rows:
     """A list of operators under construction."""
 
     rows: list[tuple[str, int, Triple, Triple, Triple, Triple, Triple]]
+    summed: float = 0.0  # bytes that W moves to add the gradient of a weight to its sum
 
     def product(
         self,
@@ -77,9 +78,9 @@ class _Rows:
         ``cast`` is the bytes per element that casting inputs to the training precision moves.
         """
         flops, moved = 2 * m * n * k * times, ITEM * (m * k + k * n + m * n) * times
-        narrow = (cast * m * k * times, cast * m * n * times, 0.0)
+        touched = (cast * m * k * times, cast * m * n * times, self.summed * k * n * times)
         self.rows.append(
-            (name, unit, (m, n, k), (flops,) * 3, (moved,) * 3, narrow, (1.0, 1.0, 1.0))
+            (name, unit, (m, n, k), (flops,) * 3, (moved,) * 3, touched, (1.0, 1.0, 1.0))
         )
 
     def mixing(
@@ -131,7 +132,7 @@ class _Rows:
 @lru_cache(maxsize=4096)
 def layer_operators(model: Model, parallel: Parallel, layer: Layer) -> Operators:
     """Return the operators of one layer."""
-    rows = _Rows([])
+    rows = _Rows([], summed_bytes(parallel))
     for part in layer if model.streams > 1 else ():
         if part != "none":
             _add_streams(rows, model, parallel)
@@ -146,11 +147,24 @@ def layer_operators(model: Model, parallel: Parallel, layer: Layer) -> Operators
     return rows.finish()
 
 
+def summed_bytes(parallel: Parallel) -> float:
+    """Return the bytes per weight that adding a gradient to the sum over microbatches moves.
+
+    A product that adds to the sum waits for reading the sum, but not for writing it. Otherwise the
+    product writes a gradient, which is read again with the sum. If the gradients of each microbatch
+    are scattered, they are copied to a buffer instead, which takes as many bytes.
+    """
+    if parallel.adapters:
+        return 0.0
+    sums = parallel.sums_in_products
+    return parallel.gradient_bytes if sums else 2.0 * parallel.gradient_bytes + ITEM
+
+
 @lru_cache(maxsize=1024)
 def head_operators(model: Model, parallel: Parallel) -> Operators:
     """Return the operators after the last layer: the final norm, the output matrix and the loss."""
     tokens = tokens_of(model, parallel)
-    rows = _Rows([])
+    rows = _Rows([], summed_bytes(parallel))
     _add_norm(
         rows,
         "final norm",
@@ -178,7 +192,7 @@ def encoder_operators(encoder: Encoder, parallel: Parallel) -> Operators:
     e, t, cast = encoder, parallel.tp, _cast(parallel)
     tokens = parallel.mbs * e.tokens / parallel.cp
     local = tokens / (t if parallel.sequence_parallel else 1)
-    rows = _Rows([])
+    rows = _Rows([], summed_bytes(parallel))
     rows.elementwise("norms", 4 * ITEM * local * e.hidden, 8 * ITEM * local * e.hidden, 2)
     rows.product("query, key, value", tokens, 3 * e.hidden / t, e.hidden, cast=cast)
     flops, moved = 4 * tokens * e.tokens * e.hidden / t, 4 * ITEM * tokens * e.hidden / t

@@ -82,6 +82,8 @@ class Parallel:
             of torchtitan.
         early_weights: whether routing weights are applied before experts' second product, so that
             its output need not be kept.
+        sums_in_products: whether the product that computes a weight's gradient also adds it to the
+            sum over microbatches: Megatron-LM's gradient_accumulation_fusion.
         adapters: whether only small adapters (LoRA) are trained: no weight gradients, reductions or
             optimizer states.
         kernels: source of the kernels between products: fused (Transformer Engine, Apex, Triton);
@@ -137,6 +139,7 @@ class Parallel:
     narrow_activation: bool = False
     narrow_weights: bool = False
     early_weights: bool = False
+    sums_in_products: bool = True
     adapters: bool = False
     kernels: str = "fused"
     cuda_graphs: str = "full"

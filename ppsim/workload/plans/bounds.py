@@ -118,7 +118,7 @@ class GroupBounds:
         """Return the seconds of a microbatch's forward and backward in the whole model.
 
         ``paired`` means pairs of F and B that hide all-to-all. Communication of ZeRO-2, ZeRO-3 and
-        offload is left out, as its time is not linear in the layers that recompute.
+        offload is excluded, since its time is not linear in the number of recomputed layers.
         """
         key = paired, recompute, self.exceptional_schedule(schedule)
         if key not in self.works:
@@ -133,7 +133,7 @@ class GroupBounds:
     def seconds(self, candidate: Candidate, split: bool) -> float:
         """Return a lower bound on a candidate's step in seconds.
 
-        ``split`` tells whether its backwards are split into I and W.
+        ``split`` means backwards that are split into I and W.
         """
         g, name = self.group, candidate.schedule
         share, paired, two = (

@@ -13,8 +13,8 @@ from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import CHEAP, Parallel
 from ppsim.workload.plans.task import usable_bytes
 
-# Modules in the order in which Megatron-LM's recipes recompute more and more of them: from the
-# cheapest per byte freed to the dearest.
+# Modules in the order in which Megatron-LM's recipes add them to recomputation: by increasing cost
+# per freed byte.
 MODULES = (*CHEAP, "mlp", "shared_experts", "moe")
 EIGHTHS = tuple(n / 8 for n in range(1, 9))
 
@@ -30,10 +30,10 @@ def fitting(
 ) -> tuple[Parallel, ...]:
     """Return the settings with which a run may have fitted into memory.
 
-    They are the run's settings if these fit. Otherwise they are, for each technique, the least of
-    it that fits: recomputed modules; a share of activations on the host; recomputed layers, in the
-    end all of them with a share of the rest on the host. Trying each technique keeps a run that
-    exceeds memory by little from a technique that costs much.
+    The run's own settings are returned if they fit. Otherwise there is one candidate per technique,
+    each with the smallest extent that fits: recomputed modules; a share of activations on the host;
+    recomputed layers, up to all layers with a share of the remaining activations on the host.
+    Trying each technique avoids an expensive technique for a run that barely exceeds its memory.
 
     Args:
         model: the model.

@@ -155,9 +155,11 @@ def _fit_orders(task: Task, rows: Sequence[Row]) -> Iterator[Candidate]:
 
 
 def gpus_that_fit(task: Task) -> int | None:
-    """Return the fewest GPUs on which a candidate fits, among twice, four times, ... as many.
+    """Return the smallest number of GPUs on which a candidate fits: the task's number times 2, 4,
+    8, ...
 
-    None if no candidate fits on ``MOST_GPUS`` or 64 times as many, or in a mixed cluster.
+    None if no candidate fits on up to ``MOST_GPUS`` or 64 times the number, and for mixed
+    clusters.
     """
     if task.machine.kinds:
         return None

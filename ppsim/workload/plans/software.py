@@ -53,6 +53,7 @@ class Techniques:
     narrow_activation: bool | None = None
     narrow_weights: bool | None = None
     early_weights: bool | None = None
+    sums_in_products: bool | None = None
     precision: str | None = None
     recompute: str | None = None
     zero: int | None = None

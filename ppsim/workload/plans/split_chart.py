@@ -122,8 +122,8 @@ def flowchart(
 ) -> str:
     """Return a Mermaid flowchart with a box for each product on each GPU, and for each collective.
 
-    Of more than ``MOST_DRAWN`` GPUs the first ones and the last are drawn; a product that all GPUs
-    hold whole is one box.
+    Of more than ``MOST_DRAWN`` GPUs, only the first ones and the last one are drawn. A product that
+    is not split is drawn as one box.
 
     Args:
         splits: the split of each kind of layer.

@@ -62,6 +62,7 @@ def outcome(lowered: Lowered, given_costs: Costs, network: Network) -> float:
         return inf
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("devices", [4, 8])
 @pytest.mark.parametrize("latency", [0.125, 0.5, 1.0])
 @pytest.mark.parametrize(("name", "pays"), [("1f1b", 2), ("eager-1f1b", 0)])

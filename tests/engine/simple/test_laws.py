@@ -29,6 +29,7 @@ def test_every_accepted_shape_finishes(name):
         assert (timeline.end > timeline.start).all(), shape
 
 
+@pytest.mark.sampled(3)
 @each_schedule
 def test_each_op_runs_once(name):
     """F of every stage and microbatch runs once, and so does B, or else I and W."""

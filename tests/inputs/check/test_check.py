@@ -279,7 +279,7 @@ def test_what_runs_in_a_stricter_mode_runs_in_the_laxer_ones(schedule, order):
             "device 0 runs no B, nor I of stage 0 for microbatch 1",
         ),
         ("0F0,0I0", "missing", (None, None), "device 0 runs no W of stage 0 for microbatch 0"),
-        ("0F0,0B0,0W0,0I0", "duplicate", (1, 4), "0I0 runs beside 0B0, which includes it"),
+        ("0F0,0B0,0W0,0I0", "duplicate", (1, 4), "0I0 runs as well as 0B0, which includes it"),
         ("0B0,0F0", "order", (1, 1), "0B0 runs before 0F0"),
         ("0F0,0W0,0I0", "order", (1, 2), "0W0 runs before 0I0"),
         ("(0F0;0B0)OVERLAP_F_B", "order", (1, 1), "0B0 runs in one pair with 0F0"),
@@ -319,7 +319,7 @@ def test_what_runs_in_a_stricter_mode_runs_in_the_laxer_ones(schedule, order):
             "0UNSHARD,0UNSHARD,0F0,0B0,0RESHARD",
             "fsdp",
             (1, 2),
-            "0UNSHARD gathers parameters that are gathered",
+            "0UNSHARD gathers parameters that are already gathered",
         ),
         (
             "0UNSHARD,0F0,0B0,0RESHARD,0RESHARD",
@@ -383,7 +383,7 @@ class TestTorch:
         text = "0F0,,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD"
         assert faults_of(text) == []
         assert [(f.row, f.cell, f.message.split(":")[0]) for f in self.faults(text)] == [
-            (1, 2, "torch takes no empty cell in compute_comms"),
+            (1, 2, "torch accepts no empty cell in compute_comms"),
             (None, None, "no REDUCE_GRAD of stage 0"),
         ]
 
@@ -392,7 +392,7 @@ class TestTorch:
         [
             (
                 ("0WAIT_SEND_F0,", ""),
-                "nothing waits for 0SEND_F0, and torch 2.15 wants a WAIT_SEND_F for each",
+                "nothing waits for 0SEND_F0, and torch 2.15 requires a WAIT_SEND_F for each",
             ),
             (
                 ("0SEND_F0,", "0WAIT_SEND_F0,0SEND_F0,"),
@@ -410,7 +410,7 @@ class TestTorch:
             "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,1WAIT_SEND_B0"
         )
         assert faults_of(text, runtime="torch-2.15") == []
-        assert "knows no waits" in only_fault(text, runtime="torch-2.13").message
+        assert "has no waits" in only_fault(text, runtime="torch-2.13").message
         assert any(
             words in fault.message
             for fault in faults_of(text.replace(*change), runtime="torch-2.15")

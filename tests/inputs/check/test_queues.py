@@ -14,7 +14,7 @@ from ppsim.engine.lowering.lower import lower
 from ppsim.errors import Deadlock
 from ppsim.inputs.check.checks import check
 from ppsim.inputs.check.messages import ExpectedMessages
-from ppsim.inputs.check.queues import QUEUES, find_circle, queue_faults
+from ppsim.inputs.check.queues import QUEUES, find_cycle, queue_faults
 from ppsim.inputs.check.tables import Tables
 from ppsim.inputs.drafts.readers.csv import parse
 from ppsim.schedules import generate
@@ -31,7 +31,7 @@ SHAPES = (
 
 
 def circle_of(draft: Draft, per: str, batched: bool = False) -> list[tuple[int, int]]:
-    return find_circle(
+    return find_cycle(
         draft, ExpectedMessages.from_draft(draft, Tables.from_draft(draft)), per, batched
     )
 

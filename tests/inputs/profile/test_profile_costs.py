@@ -70,7 +70,7 @@ def test_a_stage_without_a_pair_costs_the_sum_of_both_ops():
 
 
 def test_a_stage_left_out_is_named():
-    with pytest.raises(InputError, match="nothing of stage 1"):
+    with pytest.raises(InputError, match="has no stage 1"):
         costs_from(
             traced(("F", 0, 1.0), ("B", 0, 1.0), ("F", 10**12, 1.0)),
             generate("1f1b", devices=2, microbatches=2),

@@ -154,13 +154,13 @@ def test_time_to_deal_shortens_the_step(tmp_path):
 
 
 def test_explain_advises_to_deal_anew(tmp_path):
-    path, _ = write_lengths(tmp_path, replicas=2, microbatches=3)
+    path, _ = write_lengths(tmp_path, replicas=2, microbatches=2)
     words = (
         "1f1b",
         "--devices",
         "2",
         "--mb",
-        "3",
+        "2",
         "--lengths",
         path,
         "--deal",
@@ -288,7 +288,7 @@ def test_compare_deals_for_each_schedule(tmp_path):
     assert all(new["makespan"] < old["makespan"] for new, old in zip(dealt, given, strict=True))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("job", ["ST", "SE"])
 @pytest.mark.parametrize("how", [(), ("--across",)])
 def test_a_recorded_job_is_dealt_anew_beside_its_step_as_recorded(job, how):

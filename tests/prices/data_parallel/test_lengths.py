@@ -35,7 +35,7 @@ def lengths(tmp_path):
     return str(path)
 
 
-@pytest.mark.parametrize("command", ["run", pytest.param("explain", marks=pytest.mark.sampled(3))])
+@pytest.mark.parametrize("command", ["run", pytest.param("explain", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "how", [(), ("--p2p", "blocking", "--comm", "0.25"), ("--tb", "3", "--t-reduce", "1.5")]
 )
@@ -201,11 +201,11 @@ def test_a_profile_gives_the_share_of_attention():
         ((*DRAWN, "--padded"), "--padded has no effect"),
         ((*DRAWN, "--law", "x"), "not a law: 'x'"),
         (("--lengths", "FILE", "--mbs", "2"), "--mbs needs a distribution"),
-        (("--lengths", "FILE", "--replicas", "4"), "has 3 replicas, and --replicas says 4"),
+        (("--lengths", "FILE", "--replicas", "4"), "has 3 replicas, and --replicas is 4"),
         (("--t-reduce", "2"), "--t-reduce is of replicas"),
         (
             ("--lengths", "uniform:1:2", "--mbs", "60000", "--replicas", "4096"),
-            "sequences, at most",
+            "sequences, more than the maximum of",
         ),
     ],
 )

@@ -167,6 +167,7 @@ SLOWEST = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", SLOWEST)
 def test_run_compare_and_what_if_show_the_same_slowest_replica(options):
     """One request by four commands: the pipeline that ends last, whatever finds it, in their

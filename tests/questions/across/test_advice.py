@@ -17,7 +17,7 @@ from tests.commands import ROOT, invoke, refused
 from tests.real_runs import STRAGGLERS
 
 SMALL = ["--devices", "4", "--mb", "8"]
-LINKED = ["--devices", "3", "--mb", "6", "--link", "1-2=5"]
+LINKED = ["--devices", "3", "--mb", "4", "--link", "1-2=5"]
 ROUNDING = 1e-9
 
 
@@ -93,7 +93,9 @@ def test_a_cap_takes_the_place_of_what_the_run_holds():
         assert found["memory"] == {"held": 3.0, "cap": cap, "unit": "activations"}
     advice = asked("explain", "1f1b", *SMALL, "--cap", "2")["advice"]
     assert "which holds 2, not 4 activations" in advice
-    assert "activation are not known" in str(refused("explain", "1f1b", *SMALL, "--cap", "2GiB"))
+    assert "the bytes of an activation are not known" in str(
+        refused("explain", "1f1b", *SMALL, "--cap", "2GiB")
+    )
     both = refused("explain", "1f1b", *SMALL, "--cap", "2", "--what-if", "mb=4")
     assert "--what-if chooses them" in str(both)
 

@@ -120,7 +120,7 @@ def test_two_runs_of_a_record_are_named():
     made = json.loads(diff(*names, "--json").stdout)
     assert [run["schedule"] for run in made["runs"]] == ["gpipe", "1f1b"]
     assert sum(made["difference_by_cause"].values()) == pytest.approx(made["difference"])
-    with pytest.raises(InputError, match=r"holds \d runs"):
+    with pytest.raises(InputError, match=r"has \d runs"):
         diff(RECORD, RECORD)
 
 

@@ -5,15 +5,18 @@ change gives.
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from ppsim.analysis.idle import NAMES
 from ppsim.cli import group
 from ppsim.errors import InputError
 from ppsim.questions.across.explain import explain as ask
+from ppsim.show.drawing.terminal_marks import CAUSE_SIGNS
 from tests.commands import ROOT, invoke, refused
 from tests.real_runs import PRIMUS, ops_rows, simulated, write_csv
 
@@ -273,7 +276,7 @@ def test_a_real_run_is_explained_as_measured():
 def test_a_real_run_takes_no_shape_or_costs():
     with pytest.raises(InputError, match="so --comm, --mb cannot be given too"):
         explain("--trace", str(PRIMUS), "--comm", "1", "--mb", "16")
-    with pytest.raises(InputError, match="'first' is no iteration"):
+    with pytest.raises(InputError, match="not an iteration: 'first'"):
         explain("--trace", str(PRIMUS), "--iteration", "first")
     with pytest.raises(InputError, match="this run is simulated"):
         explain("1f1b", "--stages", "4", "--mb", "8", "--iteration", "3")
@@ -304,6 +307,7 @@ def test_a_change_that_is_none_is_refused(change, said):
         explain("1f1b", "--stages", "4", "--mb", "8", "--what-if", change)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["gpipe", "izb"])
 def test_traces_of_torch_are_explained(tmp_path, name):
     """Traces with receive spans: causes sum to the idle time, and what follows an arrival is the
@@ -331,7 +335,7 @@ def test_standard_input_is_read_once(tmp_path):
 
 def test_a_trace_that_shows_no_run_is_refused(tmp_path):
     (tmp_path / "two.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
-    with pytest.raises(InputError, match="is a schedule without times, so it shows no run"):
+    with pytest.raises(InputError, match="is a schedule without times, not a run"):
         explain("--trace", str(tmp_path / "two.csv"))
     with pytest.raises(InputError, match="No such file"):
         explain("--trace", str(tmp_path / "none"))
@@ -396,3 +400,36 @@ def test_a_layout_counts_layers_where_a_profile_has_no_bytes_of_activations(tmp_
     lengths = ("--lengths", "lognormal:2048:1.2:7")
     assert explained(*words, *LAYOUT, *lengths)["memory"]["unit"] == "layer activations"
     assert "no activation bytes" in str(refused("explain", *words, *LAYOUT, "--cap", "8GiB"))
+
+
+@pytest.mark.parametrize(
+    "env", [{}, {"NO_COLOR": "", "FORCE_COLOR": "1", "TERM": "xterm"}], ids=["none", "sixteen"]
+)
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-1p"])
+def test_without_many_colours_the_chart_has_a_sign_for_each_cause(name, env):
+    """It is the chart of ``run``, with a sign in every idle column, as often as the times say."""
+    words = (name, "--devices", "4", "--mb", "8", "--comm", "0.5")
+    wide = {**env, "COLUMNS": "200"}  # so that no column is half idle
+    explained, ran = (
+        re.sub(r"\x1b\[[\d;]*m", "", invoke(command, *words, env=wide).stdout).splitlines()
+        for command in ("explain", "run")
+    )
+    rows, plain = ([line for line in lines if line[:4] == "dev "] for lines in (explained, ran))
+    assert len(rows) == len(plain) == 4
+    pairs = [pair for both in zip(rows, plain, strict=True) for pair in zip(*both, strict=True)]
+    assert all(sign == other for sign, other in pairs if other not in "·╌")
+    found = Counter(sign for sign, other in pairs if other in "·╌")
+    [column] = re.findall(r"1 column = (\S+) t_F", "\n".join(explained))
+    causes = json.loads(invoke("explain", *words, "--json").stdout)["idle_by_cause"]
+    assert len(causes) >= 3
+    for cause, time in causes.items():
+        assert found.pop(CAUSE_SIGNS[cause]) * float(column) == pytest.approx(time)
+        assert f"{2 * CAUSE_SIGNS[cause]} idle: {cause}" in "\n".join(explained)
+    assert set(found) <= {"·", "╌"}  # behind the last op
+
+
+def test_each_cause_has_a_sign_of_its_own():
+    signs = "".join(CAUSE_SIGNS[name] for name in NAMES)
+    assert len({*signs}) == len(NAMES) == len(CAUSE_SIGNS)
+    assert signs.isascii()
+    assert not any(sign.isalnum() or sign in "-/" for sign in signs)

@@ -138,6 +138,7 @@ def test_keys_are_options_of_run(change, words):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -71,7 +71,7 @@ def test_how_many_plans_are_listed_changes_no_best(question):
     words = QUESTIONS[question]
     best = [answer(*words, "--top", str(top))["plans"][0] for top in (1, 12)]
     assert best[1] == best[0]
-    if question == "assumed":
+    if question == "pipelines":
         assert printed(*words, "--top", "1", "-q") == printed(*words, "--top", "12", "-q")
 
 
@@ -94,7 +94,7 @@ def test_a_best_plan_is_above_a_faster_one_only_where_they_tie_and_says_why(ques
 
 def test_plans_are_of_the_software_that_is_assumed():
     """Whether it is named or not; the schedules of others are refused, or shown with --any."""
-    words = with_options(FEW, ["--tp", "2", "--pp", "4", "--recomputes", "none"])
+    words = with_options(FEW, ["--tp", "2", "--pp", "4", "--recomputes", "none", "--gbs", "16"])
     plans = answer(*words, "--top", "40")["plans"]
     assert plans == answer(*words, "--top", "40", "--software", "megatron-core")["plans"]
     has = {"", *read_software("megatron-core").software.runs}
@@ -272,11 +272,10 @@ def test_a_page_of_plans_says_what_became_of_each_candidate(tmp_path, monkeypatc
     """Those that the software's launch flags refuse, too: nothing is left out of the counts."""
     monkeypatch.chdir(tmp_path)
     words = with_options(FEW, ["--software", "torchtitan", "--pp", "2,4", "--gbs", "24"])
-    found = answer(*words)
+    found = answer(*words, "-o", "x.html")
     refused = "the software's launch flags refuse the plan"
     assert found["outcomes"][refused] > 0
     assert sum(found["outcomes"].values()) == found["candidates"]
-    assert invoke(*words, "-q", "-o", "x.html").exit_code == 0
     page = (tmp_path / "x.html").read_text()
     assert refused in page
     assert all(name in page for name in found["outcomes"])

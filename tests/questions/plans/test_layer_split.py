@@ -250,6 +250,7 @@ def test_the_page_and_the_figure_say_what_the_flowchart_says(tmp_path):
     assert [part for part in parts if part not in table] == []
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("width", ["3.3", "6.75"])
 def test_no_text_of_the_figure_lies_over_another(width):

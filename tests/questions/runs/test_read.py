@@ -171,6 +171,7 @@ def test_a_run_is_validated_as_one_schedule():
     assert str(error) == "a run is of one schedule, and 2 are named"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("suffix", ["trace.json", "json"])
 def test_read_and_explain_say_one_time_of_a_file_of_training_steps(tmp_path, suffix):
     file = str(tmp_path / f"x.{suffix}")

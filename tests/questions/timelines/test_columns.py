@@ -109,7 +109,7 @@ def test_the_page_on_numbers_explains_what_the_summary_shows():
     page = (Path(__file__).parents[3] / "gallery" / "site" / "numbers.md").read_text()
     for column in columns_of("summary"):
         line = re.search(rf"^{column.heading} .*$", page, re.MULTILINE)
-        assert line, column.key
+        assert line, f"no {column.key}: run python -m tests.guides.refresh numbers"
         assert column.note or column.meaning in line[0]
 
 

@@ -127,7 +127,7 @@ def test_alternatives_with_other_stages_are_held_to_the_same_memory():
     assert invoke(*with_options(("memory", *words), found[1].split())).exit_code == 0
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     "words",
     [
@@ -390,6 +390,7 @@ def test_a_model_is_named_as_plan_names_it(tmp_path):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

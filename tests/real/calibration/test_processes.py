@@ -72,7 +72,7 @@ def _runs(pid: int) -> bool:
         (_dies, 60, "process 1 was ended by SIGKILL"),
         (_falls_with_the_other, 60, "process 1 was ended by SIGKILL"),
         (_raises, 60, "process 1 failed: bad luck"),
-        (_hangs, 1, "said nothing for 1 s"),
+        (_hangs, 1, "did not respond for 1 s"),
     ],
 )
 def test_a_rank_that_dies_raises_or_hangs_ends_all_with_a_message(worker, limit_s, says):

@@ -517,7 +517,7 @@ def test_a_torch_that_computes_otherwise(stage, tmp_path, monkeypatch):
             assert stage().forward_one_chunk(3, x=4) == ("forward", (3,), {"x": 4})
             assert stage().backward_one_chunk(3, x=4) == ("backward", (3,), {"x": 4})
     assert len(said) == 1
-    assert "marked ops alone" in said[0]
+    assert "only marked ops" in said[0]
     assert len(rows_of(recordings(tmp_path)[0])) == len(WHOLE)
     assert not isinstance(stage, type) or dict(vars(stage)) == before
 
@@ -546,14 +546,14 @@ def test_a_recording_that_failed_within_a_step_holds_no_tensor(tmp_path, monkeyp
 
     with warned(), record(tmp_path) as recording:
         hooks = _Hooks(recording)
-        hooks._introduce = lambda schedule: None  # type: ignore[method-assign]
+        hooks._identify = lambda schedule: None  # type: ignore[method-assign]
 
         def step(schedule: Any) -> None:
             hooks.messages[1] = object(), ("SEND_F", 0, 0)
             hooks.pending[1] = object(), [], 0
             recording.give_up(ValueError("within"))
 
-        hooks.stepped(step)(Schedule())
+        hooks.on_step(step)(Schedule())
         assert (hooks.messages, hooks.pending, hooks.in_step) == ({}, {}, False)
 
 
@@ -582,7 +582,7 @@ def test_a_span_of_the_profiler_with_any_name(name, tmp_path):
         train(1)
         hooks = _Hooks(recording)
         hooks.in_step = True
-        span = hooks.sharded(Span)(name)
+        span = hooks.on_shard(Span)(name)
         with span as value:
             assert value == "value"
         with span:
@@ -891,7 +891,7 @@ def test_a_recording_that_ends_while_a_graph_is_captured_asks_nothing(gpu, tmp_p
         train()
         capturing = True
         monkeypatch.setattr(Gpu, "is_reached", boom)
-    assert ["while a CUDA graph is captured" in text for text in said] == [True]
+    assert ["while a CUDA graph was captured" in text for text in said] == [True]
 
 
 # Processes: what no fake can show.

@@ -86,7 +86,7 @@ def test_a_disk_that_fails_ends_the_recording_alone(what, error, tmp_path, monke
         (writer, "_write_once"),
         ("ppsim.real.recorder.file", "_epoch"),
         ("ppsim.real.recorder.file", "_rank"),
-        ("ppsim.real.recorder.file", "_run_of_all"),
+        ("ppsim.real.recorder.file", "_run_name"),
         ("ppsim.real.recorder.file", "_join_pairs"),
         (notes, "clock"),
         (json, "dumps"),
@@ -253,7 +253,7 @@ def test_a_disk_that_hangs_holds_nothing_up(tmp_path, monkeypatch):
         done, said = recorded(tmp_path, device=0)
         assert done == WHOLE
         assert len(said) == 1
-        assert "took no data" in said[0]
+        assert "accepted no data" in said[0]
     finally:
         hangs.set()
 
@@ -273,7 +273,7 @@ def test_a_slow_disk_fills_no_memory(tmp_path, monkeypatch):
             train(100)
             assert not recording.running
             assert recording.rows == []
-        assert ["takes no data" in text for text in said] == [True]
+        assert ["accepts no data" in text for text in said] == [True]
     finally:
         hangs.set()
 
@@ -454,19 +454,19 @@ def test_a_stage_of_another_version_computes_all_the_same(stage, tmp_path):
                 return "result"
 
             for wrapped in (
-                hooks.computed(compute, lambda *_, **__: "F"),
-                hooks.computed(compute, _backward_kind),
-                hooks.lost(compute),
-                hooks.reduced(compute),
-                hooks.made("SEND_F")(lambda *_: [object()]),
-                hooks.posted(compute),
-                hooks.waited(compute),
-                hooks.stepped(compute),
+                hooks.on_compute(compute, lambda *_, **__: "F"),
+                hooks.on_compute(compute, _backward_kind),
+                hooks.on_loss(compute),
+                hooks.on_reduce(compute),
+                hooks.on_make("SEND_F")(lambda *_: [object()]),
+                hooks.on_post(compute),
+                hooks.on_wait(compute),
+                hooks.on_step(compute),
             ):
                 wrapped(stage, 3)
-            hooks.computed(compute, fail)(stage, 1)
+            hooks.on_compute(compute, fail)(stage, 1)
             assert (
-                hooks.computed(compute, lambda *_, **__: "F")(stage, 0, full_backward=False)
+                hooks.on_compute(compute, lambda *_, **__: "F")(stage, 0, full_backward=False)
                 == "result"
             )
     assert len(called) == 9
@@ -481,15 +481,15 @@ def test_an_error_of_a_step_passes_and_the_next_step_is_recorded(tmp_path):
     )
     with record(tmp_path, device=0) as recording:
         hooks = _Hooks(recording)
-        hooks._introduce = lambda schedule: None  # type: ignore[method-assign]
+        hooks._identify = lambda schedule: None  # type: ignore[method-assign]
 
         def broken(schedule: Any) -> None:
             raise Broken("theirs")
 
         with pytest.raises(Broken, match="theirs"):
-            hooks.stepped(broken)(schedule)
+            hooks.on_step(broken)(schedule)
         assert not hooks.in_step
         assert recording.running
-        hooks.stepped(lambda schedule: None)(schedule)
+        hooks.on_step(lambda schedule: None)(schedule)
         assert recording.step == 1
         train(1)

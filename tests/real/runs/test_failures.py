@@ -85,7 +85,7 @@ def test_ranks_that_are_starting_are_given_longer_than_ranks_that_hang():
     hang.
     """
     with (
-        pytest.raises(PpsimError, match="process 1 has said nothing for 1 s"),
+        pytest.raises(PpsimError, match="process 1 did not respond for 1 s"),
         ranks(_hangs_after_a_word, 2, limit_s=1) as messages,
     ):
         list(messages)

@@ -42,7 +42,7 @@ def test_parts_come_from_one_split_and_are_as_large_as_fit(monkeypatch):
     assert [lane.name for lane in lanes] == ["lane 0", "lane 1", "lane 2", "lane 3"]
     assert sms == 32
     assert fake.split_calls == [(4, 33), (4, 32)]
-    with pytest.raises(InputError, match="cannot be split in 133"):
+    with pytest.raises(InputError, match="cannot be split into 133 parts"):
         streams.split(133)
 
 
@@ -107,7 +107,7 @@ def test_every_op_is_between_marks_on_its_own_lane_and_after_its_message(monkeyp
         order = partitioned.order_entries(plan)
         lanes.sync()
         fake.log.clear()
-        partitioned.follow(order, each, lanes, time.monotonic_ns())
+        partitioned.run_queues(order, each, lanes, time.monotonic_ns())
     told = iter([entry for entry in fake.log if entry[0] in ("mark", "wait")])
     for device, entry in order:
         assert next(told)[:2] == ("mark", f"lane {device}")
@@ -135,7 +135,7 @@ def test_copies_to_the_host_run_on_streams_of_their_own_and_are_waited_for(monke
         each = [tasks.ComputingTasks(plan.lowered, device, MODEL, "cuda") for device in range(2)]
         lanes.sync()
         fake.log.clear()
-        turns = partitioned.follow(
+        turns = partitioned.run_queues(
             partitioned.order_entries(plan), each, lanes, time.monotonic_ns()
         )
     assert {op for device in turns.values() for op, *_ in device[0]} == set(
@@ -203,7 +203,7 @@ def test_a_session_with_a_gpu_each_measures_in_bfloat16_and_says_how_far_ahead_t
 ):
     mode = FakeCuda(gpus=2).install(monkeypatch)
     monkeypatch.setattr("ppsim.real.calibration.clock.FLUSH_BYTES", {"cuda": 1 << 20})
-    monkeypatch.setattr(session, "_link_alone", lambda size, device, report: Link())
+    monkeypatch.setattr(session, "_measure_link", lambda size, device, report: Link())
     asked = []
 
     def ran(plans, settings, tick):
@@ -317,7 +317,7 @@ def test_on_a_gpu_every_schedule_has_the_gradients_of_one_stream(name):
     each = [tasks.ComputingTasks(plan.lowered, device, MODEL, "cuda") for device in range(2)]
     lanes.settle()
     lanes.sync()
-    partitioned.follow(partitioned.order_entries(plan), each, lanes, time.monotonic_ns())
+    partitioned.run_queues(partitioned.order_entries(plan), each, lanes, time.monotonic_ns())
     for stage, wanted in reference(plan.lowered.compute, "cuda").items():
         held = next(task.module[stage] for task in each if stage in task.module)
         for p, whole in zip(held.parameters(), wanted, strict=True):

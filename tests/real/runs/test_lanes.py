@@ -135,7 +135,7 @@ def test_a_backward_works_on_what_came_back_from_the_host(monkeypatch):
     def run(schedule: Schedule) -> list[np.ndarray]:
         plan = RunPlan("one device", lower_lanes(schedule), costs_of(schedule))
         task = tasks.ComputingTasks(plan.lowered, 0, MODEL)
-        own_runner.follow(own_runner.entries_of(plan, 0), task, 0)
+        own_runner.run_queue(own_runner.entries_of(plan, 0), task, 0)
         return [p.grad.numpy() for module in task.module.values() for p in module.parameters()]
 
     copy, wiped = tasks.ComputingTasks._run_one, []

@@ -39,7 +39,7 @@ def test_every_schedule_finishes_with_the_gradients_of_plain_autograd(name):
     """
     plan = plan_of(name)
     each = [tasks.ComputingTasks(plan.lowered, device, MODEL) for device in range(2)]
-    found = partitioned.follow(
+    found = partitioned.run_queues(
         partitioned.order_entries(plan), each, streams.Serial(2), time.monotonic_ns()
     )
     once = (plan.lowered.schedule.pair < 0) | (
@@ -163,9 +163,9 @@ SMALL = ("validate", "-s", "1f1b", "--devices", "2", "--mb", "4")
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--runner", "partitioned", "--device", "cpu"), "--device cpu names none"),
+        (("--runner", "partitioned", "--device", "cpu"), "--device cpu excludes it"),
         (("--runner", "partitioned", "--ops", "timed"), "--ops timed computes nothing"),
-        (("--ops", "timed", "--device", "cuda"), "only takes time"),
+        (("--ops", "timed", "--device", "cuda"), "only sleeps and uses no GPU"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_torch_is_looked_for(words, says, monkeypatch):

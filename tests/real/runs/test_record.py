@@ -125,7 +125,7 @@ def test_one_changed_value_is_refused_or_analysed(change, tmp_path_factory):
         (lambda run: run["queues"]["offsets"].__setitem__(1, 10**9), "offsets do not ascend"),
         (
             lambda run: run["queues"]["microbatch"].__setitem__(0, 1),
-            r"runs\[0\]: gpipe: the lowered queues hold other ops",
+            r"runs\[0\]: gpipe: the lowered queues have other ops",
         ),
         (lambda run: run["queues"]["kind"].__setitem__(1, "SEND_B"), r"runs\[0\]: gpipe: "),
         (lambda run: run["worked"][0].__setitem__(5, -1), "a time waited or worked below 0"),

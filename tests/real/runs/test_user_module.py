@@ -40,7 +40,7 @@ def _gradients(rank, say, meeting, entries, lowered, module):
     join(rank, meeting, Settings(), len(entries))
     for queue, low in zip(entries[rank], lowered, strict=True):
         task = tasks.ComputingTasks(low, rank, module)
-        own_runner.follow(queue, task, 0)
+        own_runner.run_queue(queue, task, 0)
         say({s: [p.grad.numpy() for p in stage.parameters()] for s, stage in task.module.items()})
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
@@ -163,7 +163,7 @@ def test_torchs_runtime_takes_no_functions_of_the_users():
     )
     error = refused(*words)
     assert isinstance(error, InputError)
-    assert "torch's runtime calls no functions for F, B, I, W, FB" in str(error)
+    assert "torch's runtime cannot call your functions for F, B, I, W, FB" in str(error)
     assert error.hint == "--runner own"
 
 

@@ -118,7 +118,7 @@ def damaged(folder: Path, rank: int, change) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda row: row["fwd_start"].pop(), "no iteration has as many"),
+        (lambda row: row["fwd_start"].pop(), "no iteration has the same number"),
         (lambda row: row["fwd_end"].__setitem__(0, -5.0), "ends before it starts"),
         (lambda row: row["fwd_end"].__setitem__(0, 1e300), "impossible time"),
         (lambda row: row.pop("bwd_end"), "bwd_end is missing"),
@@ -127,7 +127,7 @@ def damaged(folder: Path, rank: int, change) -> None:
             lambda row: [
                 row.__setitem__(k, [t - 300 for t in row[k]]) for k in ("fwd_start", "fwd_end")
             ],
-            "no order of chunks",
+            "in every order of chunks",
         ),
     ],
 )

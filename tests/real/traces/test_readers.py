@@ -37,7 +37,17 @@ def test_a_reader_is_one_file(tmp_path):
     assert answer("calibrate", "--from-trace", str(tmp_path), "-o", profile)[0] == 0
     assert answer("run", "gpipe", "--devices", "2", "--mb", "2", "--profile", profile)[0] == 0
     (tmp_path / "none").mkdir()
-    assert "my *.minelog" in refused("read", str(tmp_path / "none")).hint
+    (tmp_path / "other.log").write_text("hello")
+    other = str(tmp_path / "other.log")
+    asked = (
+        ("read", str(tmp_path / "none")),
+        ("read", other),
+        ("explain", "--trace", other),
+        ("validate", "--trace", other),
+        ("diff", other, "1f1b"),
+    )
+    for words in asked:
+        assert "my *.minelog" in refused(*words).hint, words
 
 
 def test_without_its_file_a_format_is_unknown(tmp_path):

@@ -66,7 +66,7 @@ def test_times_are_read_to_the_digit(folder):
         (lambda first, second: second.write_text(""), "there is no file of device 1, of 2"),
         (
             lambda first, second: second.write_bytes(second.read_bytes()[:-9]),
-            "is cut short in line 25",
+            "is truncated in line 25",
         ),
         (
             lambda first, second: change_header(second, run="b") or change_header(first, run="a"),

@@ -185,9 +185,10 @@ def broken(what, rows):
         ("missing", 2, 2, "1 of 3 steps are left out: in step 8 replica 1 lacks"),
         ("nan", 2, 2, "1 of 3 steps are left out: in step 8 replica 1 lacks"),
         ("backwards", 2, 2, "1 of 3 steps are left out: in step 8 replica 1 lacks"),
+        ("backwards", 2, 2, "F in row"),
         ("twice", 2, 2, "two rows for"),
-        ("same", 3, 2, "1 rows are there twice, and count once"),
-        ("cut", 3, 1, "replica 1 is left out: whole in 1 of 3 steps"),
+        ("same", 3, 2, "1 repeated row counts once"),
+        ("cut", 3, 1, "replica 1 is left out: complete in 1 of 3 steps"),
         ("clock", 3, 2, "clocks of devices were corrected by up to"),
     ],
 )
@@ -220,7 +221,20 @@ def test_a_fault_is_repaired_and_the_repair_is_said(what, steps, replicas, said,
         (lambda rows: [row | {"kind": "x"} for row in rows], "no op is a forward or a backward"),
         (lambda rows: [row | {"microbatch": "mb1"} for row in rows], "row 1: microbatch is 'mb1'"),
         (lambda rows: [row | {"stage": 0.5} for row in rows], "row 1: stage is 0.5$"),
-        (lambda rows: [row | {"start": "nan"} for row in rows], "no step is whole"),
+        (lambda rows: [row | {"start": "nan"} for row in rows], "no step is complete"),
+        (
+            lambda rows: [row | {"start": row["end"], "end": row["start"]} for row in rows],
+            "F in row 1 ends before it starts, and so do 384 of 384 ops$",
+        ),
+        (
+            lambda rows: [
+                row | {"end": -1}
+                if (row["stage"], row["kind"], row["microbatch"]) == (1, "B", 2)
+                else row
+                for row in rows
+            ],
+            "no row of 1B2 has times$",
+        ),
         (
             lambda rows: [row | {"device": ""} if row["kind"] in "FB" else row for row in rows],
             "no op that computes has",
@@ -273,7 +287,7 @@ def test_rows_of_unlike_columns_are_refused_before_they_fill_the_memory(tmp_path
         "".join(f'{{"kind": "F", "start": 0, "c{n}": 1}}\n' for n in range(20_000))
     )
     with pytest.raises(
-        InputError, match="20,000 rows name 20,002 columns, and each row few of them"
+        InputError, match="20,000 rows have 20,002 columns, and each row few of them"
     ):
         read_run([str(tmp_path / "t.jsonl")])
 

@@ -286,7 +286,7 @@ def test_receives_that_show_as_kernels_of_nccl_alone_are_found(told, tmp_path):
         [trace(tmp_path / str(r), r, *e) for r, e in enumerate(message_events(3))], "x"
     ).message
     assert (message.bytes, message.n, message.median_ms) == (128, shown.n, shown.median_ms)
-    assert any("NCCL's kernels" in note for note in read_run(paths).notes)
+    assert any("NCCL's receiving kernels" in note for note in read_run(paths).notes)
 
 
 @pytest.mark.parametrize(
@@ -310,13 +310,13 @@ def test_receives_that_show_as_kernels_of_nccl_alone_are_found(told, tmp_path):
         (ONE % b"1" + b', "baseTimeNanoseconds": 1e30}', "not a time since 1970"),
         (ONE % b"1" + b', "deviceProperties": 1}', "deviceProperties: expected a list"),
         (ONE % b"1" + b', "host_name": "\\ud800"}', "not JSON"),
-        (ONE % b"1" + b', "traceEvents": []}', "holds 'traceEvents' twice"),
+        (ONE % b"1" + b', "traceEvents": []}', "has 'traceEvents' twice"),
         (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "nested too deeply"),
         (
             (ONE % b"0" + b"}").replace(b"0F0", b"99999999F0"),
-            "nothing of stage 0, 1, 2, 3, 4, 5, 6, 7$",
+            "no op of stage 0, 1, 2, 3, 4, 5, 6, 7$",
         ),
-        ((ONE % b"0" + b"}").replace(b"0F0", b"0SEND_F0"), "messages and no op"),
+        ((ONE % b"0" + b"}").replace(b"0F0", b"0SEND_F0"), "messages, but no op"),
     ],
 )
 def test_a_file_that_is_no_trace_says_why(content, says, tmp_path):
@@ -327,14 +327,14 @@ def test_a_file_that_is_no_trace_says_why(content, says, tmp_path):
 
 
 def test_a_rank_left_out_is_noticed():
-    with pytest.raises(InputError, match="nothing of stage 1"):
+    with pytest.raises(InputError, match="no op of stage 1"):
         profile_from([str(DATA / "izb-rank0.json.gz")], "ppsim")
 
 
 def test_a_cut_gz_and_a_missing_file_are_input_errors(tmp_path):
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": []}')[:20])
-    for name, why in ((str(path), "not whole"), (str(tmp_path / "absent.json"), "cannot read")):
+    for name, why in ((str(path), "incomplete"), (str(tmp_path / "absent.json"), "cannot read")):
         with pytest.raises(InputError, match=why):
             profile_from([name], "ppsim")
 
@@ -359,7 +359,7 @@ def test_a_profile_without_a_pipelines_marks_says_which_have_them_and_the_way_ou
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": spans}))
     for source in (tmp_path, path):
         with pytest.raises(
-            InputError, match=r"marks no op of a pipeline: .*not of Schedule1F1B"
+            InputError, match=r"without ops of a pipeline: .*not those of Schedule1F1B"
         ) as raised:
             read_run([str(source)])
         assert shows_run(str(path))

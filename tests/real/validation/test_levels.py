@@ -70,7 +70,7 @@ def test_an_error_that_the_noise_may_have_made_has_one_verdict(record, tmp_path)
     above, below = f"{error * 101:.6f}%", f"{error * 99:.6f}%"
     for tolerance, verdict, code in (
         (above, "within the tolerance", 0),
-        (below, "cannot be told", 4),
+        (below, "noise, which cannot decide", 4),
     ):
         found = invoke(*words, "--tolerance", tolerance)
         assert found.exit_code == code
@@ -93,4 +93,4 @@ def test_the_terminal_shows_noise_and_what_it_means():
     text = invoke("validate", "--from-record", str(FOLDER / "compute-p2.json.gz")).output
     heading = next(line for line in text.splitlines() if line.startswith("schedule "))
     assert "noise" in heading
-    assert "told from none: " in text
+    assert "within it may be noise alone: " in text

@@ -366,6 +366,6 @@ def test_only_the_schedules_asked_for_are_drawn(tmp_path):
     with pytest.raises(InputError, match="no run of 'zb-9' was compared") as refused:
         ask_validate(from_record=RECORD, only="zb-9", output=str(tmp_path / "x.svg"))
     assert refused.value.hint.startswith("one of gpipe 1f1b")
-    assert "none is written" in str(
+    assert "--only needs -o FILE" in str(
         invoke("validate", "--from-record", RECORD, "--only", "1f1b").exception
     )

@@ -277,7 +277,7 @@ def test_a_record_that_is_cut_short_is_refused(tmp_path):
     (tmp_path / "other.json").write_bytes(
         gzip.decompress(whole).replace(b"ppsim.record/1", b"ppsim.record/9", 1)
     )
-    assert "not whole" in str(refused("validate", "--from-record", str(tmp_path / "half.json.gz")))
+    assert "incomplete" in str(refused("validate", "--from-record", str(tmp_path / "half.json.gz")))
     assert "ppsim.record/9" in str(
         refused("validate", "--from-record", str(tmp_path / "other.json"))
     )
@@ -372,7 +372,7 @@ def _gradients(rank, say, meeting, entries, lowered):
     join(rank, meeting, Settings(), len(entries))
     for queue, low in zip(entries[rank], lowered, strict=True):
         task = tasks.ComputingTasks(low, rank, MODEL)
-        own_runner.follow(queue, task, 0)
+        own_runner.run_queue(queue, task, 0)
         say({s: [p.grad.numpy() for p in module.parameters()] for s, module in task.module.items()})
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
@@ -422,7 +422,7 @@ def test_gradients_of_a_split_backward_are_those_of_a_full_one():
         schedule = parse(text, "one device").schedule()
         plan = RunPlan("one device", lower(schedule), costs_for(schedule))
         task = tasks.ComputingTasks(plan.lowered, 0, MODEL)
-        own_runner.follow(own_runner.entries_of(plan, 0), task, 0)
+        own_runner.run_queue(own_runner.entries_of(plan, 0), task, 0)
         return [p.grad.numpy() for module in task.module.values() for p in module.parameters()]
 
     full, split = run("0F0,1F0,1B0,0B0"), run("0F0,1F0,1I0,0I0,1W0,0W0")

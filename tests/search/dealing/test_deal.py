@@ -129,7 +129,7 @@ def check(problem, kicks=40):
     return found
 
 
-@pytest.mark.sampled(25)
+@pytest.mark.sampled(50)
 @pytest.mark.parametrize("block", range(50))
 def test_small_problems_are_dealt_as_by_brute_force(block):
     """500 problems: packed and padded, within and across replicas, by stage, with slow devices and

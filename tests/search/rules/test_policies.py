@@ -24,7 +24,7 @@ PLACEMENTS = [place("linear", 4, 4), place("v", 3, 6), place("loop", 3, 6), plac
 SLOW = [pytest.param(placement, marks=pytest.mark.slow) for placement in PLACEMENTS[1:]]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "placement", [PLACEMENTS[0], *SLOW], ids=lambda p: f"{p.name}-{p.n_devices}-{p.n_stages}"
 )

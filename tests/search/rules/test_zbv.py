@@ -19,7 +19,7 @@ from ppsim.search.rules.orders import write_schedule
 from tests.search.orders.prices import costs as prices
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("seed", range(40))
 def test_any_costs_lead_to_an_order_that_runs_within_the_limit(seed):
     """Uneven stages and long messages, with which the greedy passes contradict themselves, give an

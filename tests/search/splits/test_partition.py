@@ -403,6 +403,7 @@ def test_a_step_of_which_times_are_multiples_is_found():
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sized", [False, True])
 def test_the_solver_keeps_just_the_splits_that_fit(sized):
     """Of all counts of three stages, those whose every state is within the cap."""

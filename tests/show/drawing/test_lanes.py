@@ -148,6 +148,7 @@ def test_what_takes_no_time_is_not_in_a_lane():
     assert len(lane_of(executed(alpha=0.0))) == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", NAMES)
 def test_slices_of_a_thread_never_overlap(name, mode):

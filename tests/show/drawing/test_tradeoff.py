@@ -154,6 +154,7 @@ def test_a_wide_range_has_ticks_at_one_two_and_five():
     assert {1.0, 2.0, 5.0, 10.0, 20.0, 50.0} <= set(np.round(seen, 9))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [3.3, 6.75, 10.0])
 def test_lines_to_names_do_not_cross_each_other(width):
     """A sweep of 1F1B, ZB-1P and interleaved, three panels: in each, two lines of ZB-1P made an

@@ -288,7 +288,7 @@ def test_a_schedule_with_other_ops_is_never_blank(tmp_path):
     words = ("run", "vocab-1", "--devices", "4", "--mb", "8", "--blank")
     assert "it has ops of kind" in str(refused(*words, "-o", str(target)))
     assert not target.exists()
-    assert "none is written" in str(refused(*words))
+    assert "--blank needs -o FILE.html" in str(refused(*words))
 
 
 def blank_page(browser: Browser, target: Path, *words: str) -> None:

@@ -119,7 +119,9 @@ def test_mermaid_bars_too_short_to_write_are_refused(folder):
 
 
 def test_costs_for_a_file_that_holds_times_are_refused(folder):
-    with pytest.raises(InputError, match=r"x\.json has times, so --tf, --cost-per"):
+    with pytest.raises(
+        InputError, match=r"x\.json has times, so --tf, --cost-per cannot be given too"
+    ):
         convert("x.json", "-o", "c.json", "--tf", "9", "--cost-per", "stage")
     assert not (folder / "c.json").exists()
 
@@ -288,6 +290,7 @@ def test_the_end_of_the_iteration_is_kept_or_refused(folder, cluster_run):
             convert("r.json", "-o", target)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("unit", ["ms", "k cycles", "us", ""])
 @pytest.mark.parametrize("suffix", [".trace.json", ".mmd"])
 def test_the_unit_comes_through_every_format(folder, unit, suffix):

@@ -71,6 +71,7 @@ def test_any_name_and_unit_is_drawn_in_time_against_memory(text):
     ET.fromstring(out.getvalue())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", ["markup", "formula", "dollars", "chinese", "empty"])
 @pytest.mark.parametrize("command", ["run", "compare", "sweep", "jitter"])
 def test_any_unit_is_printed(command, text):

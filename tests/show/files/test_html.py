@@ -117,6 +117,7 @@ def test_no_library_is_loaded_before_the_chart(single):
     assert len(page(timed("1f1b", 16, 128))) < 200_000
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["1f1b", "interleaved"])
 def test_times_that_columns_share_stand_once(name):
     """No digit is lost, and a page of messages with a time for each stage has 200 kB at most."""

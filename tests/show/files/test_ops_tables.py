@@ -71,6 +71,8 @@ def test_a_schedule_without_times_is_timed_and_its_unit_told(tmp_path, monkeypat
     invoke("run", "-s", "1f1b", "--devices", "4", "--mb", "8", "-q", "-o", "x.csv")
     invoke("convert", "x.csv", "-o", "x.ops.csv", "--tf", "2", "--unit", "ms")
     assert read_run(["x.ops.csv"]).unit == "ms"
-    assert "takes no --tf" in str(refused("convert", "x.ops.csv", "-o", "y.csv", "--tf", "1"))
+    assert "has times, so --tf cannot be given too" in str(
+        refused("convert", "x.ops.csv", "-o", "y.csv", "--tf", "1")
+    )
     invoke("convert", "x.ops.csv", "-o", "y.csv", "--lossy")
     assert Path("y.csv").read_text() == Path("x.csv").read_text()

@@ -98,6 +98,12 @@ def test_bars_of_steps_are_as_long_as_the_steps(made, tmp_path):
     assert max(steps) > 1.3 * min(steps)
     with started(tmp_path) as browser:
         browser.open(made[0].as_uri())
+        heads = "[...document.querySelectorAll('#plans th')].map(head => head.textContent)"
+        assert all(browser.run(heads))
+        at = browser.run(heads).index("tied")
+        rows = "[...document.querySelectorAll('#plans tbody tr')]"
+        marks = browser.run(f"{rows}.map(row => row.cells[{at}].textContent)")
+        assert marks == ["tied" * plan["tied"] for plan in made[1]["plans"]]
         length = "[...bar.children].reduce((sum, part) => sum + parseFloat(part.style.width), 0)"
         bars = (
             "[...document.querySelectorAll('#plans tbody tr')].map(row => "

@@ -35,7 +35,7 @@ def test_heat_is_refused_where_there_are_no_replicas_and_where_nothing_is_drawn(
 ):
     monkeypatch.chdir(tmp_path)
     told = refused("explain", "1f1b", "--devices", "4", "--mb", "8", "--heat", "-o", "x.svg")
-    assert "--heat draws a job of several workers" in str(told)
+    assert "a job of several workers" in str(told)
     for suffix in (".gif", ".tex"):  # figures that no map is drawn in
         told = refused("explain", str(STRAGGLERS), "--heat", "-o", f"x{suffix}")
         assert str(told) == f"a map of workers cannot be written as {suffix}"

@@ -148,6 +148,7 @@ def test_fields_are_answered_with_their_report(app):
     assert single["timelines"][0]["makespan"] == 12
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "fields"),
     [
@@ -368,8 +369,8 @@ SMALL = {"devices": 4, "mb": 8}
         (asked("1f1b", **SMALL, tf={"a": 1}), "tf: not a text, number"),
         (asked("1f1b", **SMALL, tf=[1, None]), "tf: not a text, number"),
         (asked("1f1b", **SMALL, links=[["0-1=2"]]), "links: not a text, number"),
-        (asked("1f1b", devices=True, mb=8), "no value"),
-        (asked("1f1b", **SMALL, recompute="some"), "does not say what is recomputed"),
+        (asked("1f1b", devices=True, mb=8), "not a value"),
+        (asked("1f1b", **SMALL, recompute="some"), "not a rule of recompute"),
         ([], "not a JSON object"),
         ("1f1b", "not a JSON object"),
         (float("nan"), "not a JSON object"),
@@ -592,6 +593,16 @@ def test_a_fault_of_ours_is_answered_in_words(tmp_path):
         make_app(b"", fail, tmp_path, frozenset({HOST})), "/view", fields=asked("x")
     )
     assert (status, json.loads(body)["error"]) == (500, "internal error (a fault of ppsim)")
+
+
+def test_a_broken_file_leaves_the_one_of_its_name_as_it_was(app, tmp_path):
+    """Another tab, or the same one before, shows that one."""
+    shown = asked("dropped:mine.csv")
+    assert ask(app, "/drop", "POST", b"0F0,0B0\n", name="mine.csv")[0] == 200
+    before = ask(app, "/view", fields=shown)[:2]
+    assert ask(app, "/drop", "POST", b"nonsense", name="mine.csv")[0] == 422
+    assert ask(app, "/view", fields=shown)[:2] == before
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.csv"]
 
 
 def test_a_file_that_is_turned_away_is_not_kept(tmp_path, monkeypatch):

@@ -92,15 +92,16 @@ def test_a_gpu_sends_to_other_nodes_by_the_narrowest_of_its_links():
         (Group(8, 1), 8, 450),
         (Group(4, 2), 4, 450),
         (Group(16, 1), 8, 400),
-        (Group(16, 4), 2, 100),
+        (Group(16, 4), 2, 50 * 2**0.5),
+        (Group(16, 2), 4, 100),
         (Group(2, 8), 1, 50),
-        (Group(3, 4), 2, 100),
+        (Group(3, 4), 2, 50 * 2**0.5),
         (Group(64, 64), 1, 50),
     ],
 )
 def test_an_all_gather_is_a_ring_of_n_minus_one_parts(group, inside, rate):
     """(n - 1)/n of the bytes pass each link; between nodes, all ranks of a node together, as wide
-    as NVLink at most.
+    as NVLink at most; where ranks of other groups lie between them by the root of their links.
     """
     ring, crosses = 1e9 * (group.size - 1) / group.size / (rate * GB), inside < group.size
     assert group.per_node(H100) == inside
@@ -108,7 +109,7 @@ def test_an_all_gather_is_a_ring_of_n_minus_one_parts(group, inside, rate):
     hops = (group.size / inside - 1) * (10e-6 + (inside - 1) * HOP) if crosses else 0.0
     assert gather_seconds(H100, FULL, group, 1e9) == pytest.approx(ring + hops)
     assert gather_seconds(H100, FULL, group, 1e9, 7) == pytest.approx(ring + 7 * hops)
-    slow = 450 * 0.5 if not crosses else min(450 * 0.5, 50 * 0.25 * inside)
+    slow = 450 * 0.5 if not crosses else min(450 * 0.5, rate * 0.25)
     steps = 2e-6 * (inside - 1)  # each further rank of a node adds to the collective
     expected = 1e9 * (group.size - 1) / group.size / (slow * GB) + steps + hops
     assert gather_seconds(H100, HALF, group, 1e9) == pytest.approx(expected)
@@ -590,24 +591,24 @@ def test_gradients_are_reduced_over_replicas_and_experts_over_theirs():
     In buckets of 40 million parameters, each of which waits for 3 hops between nodes and 9 or none
     inside.
     """
-    dense = Parallel(tp=2, cp=2, dp=8)  # 16 ranks, 2 apart: four of a node
+    dense = Parallel(tp=2, cp=2, dp=8)  # 16 ranks, 2 apart: four of a node, as fast as two
     found = stage_costs(LLAMA, H100, dense, efficiency=FULL)
     held = found.parameters[0]
     norms = (2 * LLAMA.layers + 1) * LLAMA.hidden  # which both tensor ranks hold whole
     assert held == (count_parameters(LLAMA) + norms) / 2
-    ring, hops = 15 / 16 / (4 * 50 * GB), held / 40e6 * (3 * 10e-6 + 9 * HOP)
+    ring, hops = 15 / 16 / (2 * 50 * GB), held / 40e6 * (3 * 10e-6 + 9 * HOP)
     assert found.dp[0] == pytest.approx(4 * held * ring + hops)
     assert found.gather[0] == pytest.approx(2 * held * ring + hops)
     whole = stage_costs(LLAMA, H100, replace(dense, zero=0), efficiency=FULL)
     assert whole.dp[0] + whole.gather[0] == pytest.approx(
-        2 * 15 / 16 * 4 * held / (200 * GB) + 2 * hops
+        2 * 15 / 16 * 4 * held / (100 * GB) + 2 * hops
     )
     small = stage_costs(LLAMA, H100, replace(dense, gradient_bytes=2), efficiency=FULL)
     assert small.dp[0] == pytest.approx(2 * held * ring + hops)
     # experts on 4 groups of 8 ranks: copies are 8 apart, one in each node
     mixed = Parallel(tp=2, dp=16, ep=8)
     outer, experts = parameters_of_stages(MIXTRAL, mixed, contents_of(MIXTRAL, mixed))[:, 0]
-    reduced = 4 * outer * 15 / 16 / (200 * GB) + 4 * experts * 3 / 4 / (50 * GB)
+    reduced = 4 * outer * 15 / 16 / (100 * GB) + 4 * experts * 3 / 4 / (50 * GB)
     reduced += outer / 40e6 * (3 * 10e-6 + 9 * HOP) + experts / 40e6 * 3 * 10e-6
     assert stage_costs(MIXTRAL, H100, mixed, efficiency=FULL).dp[0] == pytest.approx(reduced)
 
@@ -796,7 +797,7 @@ def test_a_token_visits_no_more_nodes_than_its_router_allows():
     assert eight == pytest.approx(0.75 * narrow, rel=0.02)  # half of what goes, all of what returns
 
 
-def test_ends_gather_for_the_output_and_tied_tables_add_up_their_gradients():
+def test_ends_gather_for_the_output():
     """Scattered behind the embedding, gathered before the output: once forward and once backward
     each.
     """
@@ -806,12 +807,6 @@ def test_ends_gather_for_the_output_and_tied_tables_add_up_their_gradients():
     whole = gather_seconds(H100, FULL, Group(8, 1), 8192 * 4096 * 2)
     assert ends == pytest.approx([(10 * 16 + 2) * whole] * 2)
     assert without == pytest.approx([10 * 16 * whole] * 2)
-    tied, apart = (
-        stage_costs(replace(LLAMA, tied=t), H100, parallel, efficiency=FULL) for t in (True, False)
-    )
-    table = 128256 * 4096 / 8 * 4
-    more = tied.optimizer[0] - apart.optimizer[0]
-    assert more == pytest.approx(table / (50 * GB) + 10e-6)
 
 
 def test_chunks_reduce_behind_the_last_backwards_of_chunks_before_them():

@@ -363,6 +363,7 @@ def test_forward_and_both_backwards_are_as_profiled():
         flash=False,
         sequence_parallel=False,
         kernels="eager",
+        gradient_bytes=2,
     )
     times = stage_costs(model, A100, parallel).time[[Kind.F, Kind.I, Kind.W], 1] * 1e3
     assert times == pytest.approx(np.array([29.7, 29.4, 19.9]), rel=0.15)

@@ -112,7 +112,7 @@ def test_no_slower_machine_shortens_a_step(seed):
     err either way.
     """
     draw = np.random.default_rng(seed)
-    for _ in range(250):
+    for _ in range(120):
         model, machine, parallel = random_setting(draw)
         costs = stage_costs(model, machine, parallel)
         queues = queues_of(parallel, costs) if parallel.pp > 1 else None

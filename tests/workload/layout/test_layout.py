@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ppsim
 from ppsim.errors import InputError
 from ppsim.workload.layout import text as written
 from ppsim.workload.layout.layout import MOST_STAGES, build_layout, nearest_layout, read_layout
@@ -263,3 +264,18 @@ def test_a_list_makes_as_many_letters_as_it_may_and_no_more(monkeypatch):
     monkeypatch.setattr(written, "MOST_LETTERS", 9)
     with pytest.raises(InputError, match="more than 9 letters"):
         written._evaluate(text, parsed)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_layers": 10**9, "devices": 4},
+        {"num_layers": 10**18, "devices": 4, "chunks": 2},
+        {"num_layers": 8, "devices": 4, "mtp": 10**18},
+        {"num_layers": 10**9, "devices": 4, "first": 10**9 - 3, "last": 1},
+        {"layers_per_stage": [999_999_999, 1]},
+    ],
+)
+def test_layers_that_no_memory_holds_are_refused_before_they_are_listed(options):
+    with pytest.raises(InputError, match=r"layers are too many$"):
+        ppsim.layout(**options)

@@ -603,6 +603,10 @@ def test_a_config_says_what_its_family_leaves_out(tmp_path, changes, fields):
             "layers of an unknown type: 'linear_attention'",
         ),
         (
+            {"layer_types": [NARROW, WIDE], "sliding_window": 512},
+            "layer_types are 2 for 6 layers",
+        ),
+        (
             {"layer_types": ["attention", "recurrent"]},
             "layers of an unknown type: 'recurrent'",
         ),
@@ -911,6 +915,7 @@ def test_a_tower_costs_its_layers_beside_the_embedding_and_no_backward_where_it_
         read_model(str(path))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("schedule", ["1f1b", "1f1b-overlap", "dualpipe", "zb-1p"])
 @pytest.mark.parametrize(
     "options", [{}, {"overlap_tp": False}, {"dispatch": "deepep", "dispatch_bytes": 1}]

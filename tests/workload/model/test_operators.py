@@ -53,16 +53,16 @@ T, L, H = 144, 72, 64
 GEMM = LINEAR
 
 
-def gemm(m, n, k, times=1, cast=0, unit=GEMM):
+def gemm(m, n, k, times=1, cast=0, unit=GEMM, summed=4):
     """2 m n k FLOPs in each of three passes, and three matrices of 16 bits; narrowing reads one and
-    writes it twice.
+    writes it twice. W reads the sum of a weight's gradients, 32 bits each.
     """
     moved = 2 * (m * k + k * n + m * n) * times
     return (
         unit,
         [2 * m * n * k * times] * 3,
         [moved] * 3,
-        [cast * m * k * times, cast * m * n * times, 0],
+        [cast * m * k * times, cast * m * n * times, summed * k * n * times],
         [1, 1, 1],
     )
 
@@ -232,7 +232,8 @@ def test_the_busiest_rank_multiplies_and_keeps_more_tokens_and_routes_its_own(lo
     )
     more = np.array([times if name.startswith("experts") else 1 for name in even.names])
     assert busy.flops == pytest.approx(even.flops * more)
-    assert busy.touched == pytest.approx(even.touched * more)
+    assert busy.touched[:2] == pytest.approx(even.touched[:2] * more)
+    assert busy.touched[2] == pytest.approx(even.touched[2])  # of weights, as many as before
     kept = [
         activations.layer_activations(MIXED, parallel, layer, "none")
         for parallel in (p, replace(p, expert_load=load))
@@ -447,6 +448,25 @@ def test_the_ends_of_a_model():
 
 
 @pytest.mark.parametrize(
+    ("changes", "bytes_"),
+    [
+        ({}, 4),
+        ({"gradient_bytes": 2}, 2),
+        ({"sums_in_products": False}, 4 + 4 + 2),
+        ({"sums_in_products": False, "gradient_bytes": 2, "zero": 3}, 2 + 2 + 2),
+        ({"adapters": True}, 0),
+    ],
+)
+def test_gradients_of_weights_are_added_up_with_each_microbatch(changes, bytes_):
+    """A product that adds to the sum waits for reading it; another's gradient is read with it."""
+    parallel = replace(PLAIN, **changes)
+    layer = table(layer_operators(DENSE, parallel, Layer()))
+    head = table(head_operators(DENSE, parallel))
+    assert layer["MLP in"] == gemm(T, 200, H, summed=bytes_)
+    assert head["output matrix"] == gemm(T, 500, H, unit=WIDE, summed=bytes_)
+
+
+@pytest.mark.parametrize(
     ("window", "every"), [(10, 1), (10, 3), (95, 2), (96, 1), (200, 1), (0, 1)]
 )
 def test_a_window_hides_what_lies_farther_back(window, every):
@@ -558,7 +578,7 @@ def test_products_take_the_longer_of_computing_and_moving():
     # what F, I and W make, and of how long sums
     sides = (m, 32768, h), (m, h, 32768), (h, 32768, m)
     inward = [2 * m * 32768 * h / (1978.9e12 * 0.5 * reached(*each)) for each in sides]
-    cast = [0.5 * 4 * m * h / RATE, 0.5 * 4 * m * 32768 / RATE, 0]
+    cast = [0.5 * 4 * each / RATE for each in (m * h, m * 32768, h * 32768)]
     assert times["MLP in"] == pytest.approx(
         [time + extra for time, extra in zip(inward, cast, strict=True)]
     )

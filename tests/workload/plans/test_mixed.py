@@ -566,7 +566,7 @@ def test_the_command_says_which_stages_lie_where(tmp_path):
     assert timed["stages"][1]["f_ms"] < timed["stages"][2]["f_ms"]
     wrong = invoke(*words, "--gpus", "4")
     assert isinstance(wrong.exception, InputError)
-    assert "is planned whole, not 4 GPUs of it" in str(wrong.exception)
+    assert "is planned whole, not 4 of its GPUs" in str(wrong.exception)
 
 
 def test_layers_left_over_go_to_the_stages_in_the_middle():

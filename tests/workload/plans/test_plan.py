@@ -877,6 +877,7 @@ def test_plans_gain_over_1f1b_in_their_layout(monkeypatch):
     assert all("gain" not in plan for plan in ask_plan("llama3-8b", "dgx-h100", **sizes).plans)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("model", "tp", "said"),
     [
@@ -1013,7 +1014,7 @@ def test_other_attention_is_divided_by_the_same_software():
     ("software", "last"),
     [
         (None, "its launch flags: --flags megatron"),
-        ("deepspeed", "no launch flags are known of deepspeed"),
+        ("deepspeed", "no launch flags are known for deepspeed"),
         ("torchtitan", 'components = ["model", "loss"]'),
         ("primus", "--bf16"),
     ],

@@ -385,3 +385,18 @@ def test_selective_plans_of_experts_recompute_what_is_cheap():
     assert modules("deepseek-v3") == ("layernorm", "moe_act", "mla_up_proj")
     assert modules("deepseek-v3", named="moe") == ("moe",)
     assert modules("llama3-8b") == modules("deepseek-v3", "compiled") == ("core_attn",)
+
+
+@pytest.mark.parametrize(
+    ("framework", "source", "sums"),
+    [
+        ("Megatron-LM", "arXiv 2104.04473", False),
+        ("Megatron-LM", "arXiv 2205.05198", True),
+        ("Megatron-LM", "", True),
+        ("zero-bubble", "arXiv 2401.10241", True),
+        ("Megatron-DeepSpeed", "", False),
+        ("torchtitan", "", False),
+    ],
+)
+def test_products_add_to_the_sum_of_gradients_since_megatron_lm_of_2022(framework, source, sums):
+    assert software_of(framework, "", source).techniques(None)["sums_in_products"] is sums

@@ -1,10 +1,11 @@
 """torch's schedule CSV: one row per rank, one cell per action, as torch.distributed.pipelining
 loads it.
 
-Both of its formats are read, ``compute_only`` and ``compute_comms``, and the older letters: there
-``B`` is the backward for the input and ``BW`` the full backward. Copies and collectives, which
-torch has not, stand in the order of issue too, those without a stage as ``S0``. Stricter than
-torch's own parser, which takes ``1F0xyz`` for ``1F0``.
+Both formats of torch are read, ``compute_only`` and ``compute_comms``, as well as its older
+letters, in which ``B`` is the backward for the input and ``BW`` the full backward. A file may also
+contain copies and collectives, which torch does not have, in the order of issue; ops without a
+stage are written like ``S0``. The reader is stricter than torch's, which reads ``1F0xyz`` as
+``1F0``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ppsim.core.ops import COMPUTE, OF_STAGE, STAGELESS, Kind
 from ppsim.errors import InputError
 
 SUFFIXES = (".csv",)
-_FULL = len(Kind)  # the older BW, until the dialect is known
+_FULL = len(Kind)  # stands for the older BW until the dialect is known
 _CODES = {**{kind.name: int(kind) for kind in Kind}, "BW": _FULL}
 _ACTION = rf"(\d{{0,9}})({'|'.join(sorted(_CODES, key=len, reverse=True))})(\d{{0,9}})"
 _OP = re.compile(_ACTION, re.ASCII)
@@ -34,8 +35,8 @@ _BEGIN = re.compile(
 _CELL = re.compile(r'[^\s,"][^,]*')
 _QUOTES = ' \t"'
 _PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
-OP = 200  # bytes of memory that an op takes while it is read
-BATCH = 100_000  # ops made into arrays at once
+OP = 200  # bytes of memory per op while a file is read
+BATCH = 100_000  # ops converted to arrays at once
 MOST_EMPTY = 10_000_000
 _SYNTAX = (
     "a cell is <stage><kind><microbatch>, such as 2F0, 1SEND_F3, 0REDUCE_GRAD or "
@@ -44,21 +45,20 @@ _SYNTAX = (
 
 
 class _CellFault(Exception):
-    """A fault of a cell: the reason, and an example of a correct one."""
+    """A fault of a cell: the reason, and an example of a correct cell."""
 
 
 def matches(text: str) -> bool:
     """Return whether the text begins with a row of actions."""
-    return bool(_BEGIN.match(text.lstrip()))  # the pattern's own way over empty lines is slow
+    return bool(_BEGIN.match(text.lstrip()))  # skipping empty lines in the pattern is slow
 
 
 def parse(text: str, source: str) -> Draft:
-    """Read the rows as queues.
+    """Return the draft whose queues are the rows.
 
     Raises:
-        InputError: a cell that is not an action, with its line and cell and a caret below it; an
-        empty
-            line; a file that mixes both dialects.
+        InputError: a cell is not an action (the message marks the cell), a line is empty, or the
+            file mixes both dialects.
     """
     Meter(source, OBJECTS).take(OP * (text.count(",") - text.count(",,")))
     lines = tuple(split_lines(text, source, OP))
@@ -89,7 +89,7 @@ def _plain_table(
     lines: tuple[str, ...],
     source: str,
 ) -> NDArray[np.int64]:
-    """Rows of a draft's table from lines without pairs, blanks or empty cells."""
+    """Return rows of a draft's table from lines without pairs, blanks or empty cells."""
     ops = np.zeros((len(plain), 7), np.int64)
     if not plain:
         return ops
@@ -104,17 +104,17 @@ def _plain_table(
         ((ops[:, 3] < 0) != np.isin(ops[:, 1], OF_STAGE))
         | ((ops[:, 2] < 0) != np.isin(ops[:, 1], STAGELESS))
     )
-    if len(wrong):  # found again, to say where
+    if len(wrong):  # read the line again for a message with the cell
         line = int(ops[wrong[0], 4])
         _row(lines[line - 1], line, source, [])
     return ops
 
 
 def _row(line: str, row: int, source: str, idle: list[NDArray[np.int32]]) -> NDArray[np.int64]:
-    """Read one line as rows of a draft's table; append its empty cells to ``idle``."""
+    """Return one line as rows of a draft's table; append its empty cells to ``idle``."""
     if not line.strip():
         raise InputError(
-            f"{source}, line {row}: empty", "torch takes an empty line for a rank: remove it"
+            f"{source}, line {row}: empty", "torch reads an empty line as a rank: remove it"
         )
     found, cell, at = list[tuple[int, ...]](), 1, 0
     for match in _CELL.finditer(line):
@@ -132,7 +132,7 @@ def _row(line: str, row: int, source: str, idle: list[NDArray[np.int32]]) -> NDA
 
 
 def _empty_cells(taken: NDArray[np.int64], line: str, row: int, source: str) -> NDArray[np.int32]:
-    """Shape (cells, 2): row and cell of each empty cell of a line."""
+    """Return row and cell of each empty cell of a line, shape (cells, 2)."""
     cells = line.count(",") + 1
     if cells - len(taken) > MOST_EMPTY:
         raise InputError(
@@ -145,12 +145,12 @@ def _empty_cells(taken: NDArray[np.int64], line: str, row: int, source: str) -> 
 
 
 def _cell(word: str) -> Iterator[tuple[int, int, int]]:
-    """Read kind, stage and microbatch of the op in a cell, or of both of a pair."""
+    """Yield kind, stage and microbatch of the op in a cell, or of both ops of a pair."""
     pair = _PAIR.fullmatch(word)
     members = pair[1].split(";") if pair else [word]
     if len(members) > 2 or (pair and len(members) == 1):
         raise _CellFault(
-            f"a pair of {len(members)} ops", "a pair holds two ops: (0F4;7B0)OVERLAP_F_B"
+            f"a pair of {len(members)} ops", "a pair has two ops: (0F4;7B0)OVERLAP_F_B"
         )
     for member in members:
         op = _OP.fullmatch(member.strip())
@@ -162,7 +162,7 @@ def _cell(word: str) -> Iterator[tuple[int, int, int]]:
         if (kind in STAGELESS) == bool(op[1]):
             raise _CellFault(f"'{op[0]}' {'has a' if op[1] else 'lacks its'} stage", _SYNTAX)
         if pair and kind not in (*COMPUTE, _FULL):
-            raise _CellFault(f"'{op[0]}' in a pair", "a pair holds compute ops: F with B, I or W")
+            raise _CellFault(f"'{op[0]}' in a pair", "a pair has compute ops: F with B, I or W")
         yield kind, int(op[1] or -1), int(op[3] or -1)
 
 
@@ -189,7 +189,7 @@ def _modernise(table: NDArray[np.int64], source: str) -> bool:
 def _unreadable(
     wrong: _CellFault, source: str, line: str, row: int, cell: int, span: tuple[int, int]
 ) -> InputError:
-    """Make the error of one cell, with the part of the line around it and carets below the cell."""
+    """Return the error of one cell: the part of the line around it, with carets below the cell."""
     message, hint = wrong.args
     first, last = span
     while first and line[first - 1] in _QUOTES and not line[first - 1].isspace():

@@ -1,6 +1,4 @@
-"""Schedules in JSON: the output of ``ppsim run --json``, or only its ``ops``, with or without
-times.
-"""
+"""Schedules in JSON: the output of ``ppsim run --json`` or only its ``ops``, times optional."""
 
 from __future__ import annotations
 
@@ -38,14 +36,14 @@ class Ops(msgspec.Struct, frozen=True):
 
 
 class Transfers(msgspec.Struct, frozen=True):
-    """Columns of the messages, as far as they are read: when each left and arrived."""
+    """The columns of messages that are read: the times at which each left and arrived."""
 
     leave: list[float]
     arrive: list[float]
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run; keys that it does not name are skipped."""
+    """One run; other keys are skipped."""
 
     ops: Ops | None = None
     runs: list[msgspec.Raw] | None = None
@@ -60,7 +58,7 @@ class Run(msgspec.Struct, frozen=True):
     transfers: Transfers | None = None
 
 
-SOME_KINDS = 9  # named to someone who gives another
+SOME_KINDS = 9  # kinds that the message on an unknown kind lists
 KEYS = frozenset((*Run.__struct_fields__, *Ops.__struct_fields__, *Transfers.__struct_fields__))
 
 
@@ -70,15 +68,16 @@ def matches(text: str) -> bool:
 
 
 def parse(text: str, source: str) -> Draft:
-    """Read the ops of one run, in the order given per device.
+    """Return the ops of one run; on each device they keep the order of the file.
 
     Raises:
-        InputError: no ops, columns of unequal length or of the wrong kind, or several runs.
+        InputError: there are no ops or several runs, or columns differ in length or have the wrong
+            type.
     """
     run = decode(text, Run, source, _SHAPE, KEYS)
     if run.runs is not None:
         if len(run.runs) != 1:
-            raise InputError(f"{source} holds {len(run.runs)} runs", "write one run per file")
+            raise InputError(f"{source} contains {len(run.runs)} runs", "write one run per file")
         run = decode(run.runs[0], Run, f"{source}: runs[0]", _SHAPE)
     if run.ops is None:
         raise InputError(f"{source} has no ops", _SHAPE)
@@ -117,15 +116,15 @@ def parse(text: str, source: str) -> Draft:
 
 
 def _table(ops: Ops, source: str) -> NDArray[np.int64]:
-    """Shape (ops, 7): the columns of a draft's table."""
+    """Return the table of a draft, shape (ops, 7)."""
     numbers = {kind.name: int(kind) for kind in Kind}
     if unknown := set(ops.kind) - numbers.keys():
         given = shorten(min(unknown), 40)
         some = ", ".join(list(numbers)[:SOME_KINDS])
-        what = (
+        message = (
             f"{source}: ops.kind must be a list of {some} and other kinds of ops, and has '{given}'"
         )
-        raise InputError(what, _SHAPE)
+        raise InputError(message, _SHAPE)
     kind = np.array([numbers[name] for name in ops.kind], np.int64)
     device, stage, microbatch = (
         _integers(ops, name, source) for name in ("device", "stage", "microbatch")
@@ -145,7 +144,7 @@ def _table(ops: Ops, source: str) -> NDArray[np.int64]:
     ):
         raise InputError(
             f"{source}: ops.pair does not go both ways",
-            "partners hold each other's index, others -1",
+            "the two ops of a pair have each other's index, other ops -1",
         )
     part = np.where(paired, np.where(pair > index, 1, 2), 0)
     begins = np.searchsorted(np.sort(device), device)
@@ -156,7 +155,7 @@ def _table(ops: Ops, source: str) -> NDArray[np.int64]:
 
 
 def _times(ops: Ops, source: str) -> NDArray[np.float64] | None:
-    """Shape (ops, 2): start and end, or None where the file has no times."""
+    """Return start and end of each op, shape (ops, 2), or None if the file has no times."""
     if ops.start is None and ops.end is None:
         return None
     if ops.start is None or ops.end is None:
@@ -172,11 +171,12 @@ def _times(ops: Ops, source: str) -> NDArray[np.float64] | None:
 
 
 def _integers(ops: Ops, name: str, source: str) -> NDArray[np.int64]:
+    """Return a column of whole numbers from 0, or from -1 where that means none."""
     try:
         array = np.array(getattr(ops, name), np.int64)
     except OverflowError:
         raise InputError(
-            f"{source}: ops.{name} has a number beyond all others", "count from 0"
+            f"{source}: ops.{name} has a number that is too large", "count from 0"
         ) from None
     least = -1 if name in ("pair", "microbatch", "stage") else 0
     if ((array < least) | (array >= 1 << 31)).any():
@@ -186,6 +186,7 @@ def _integers(ops: Ops, name: str, source: str) -> NDArray[np.int64]:
 
 
 def _finite(values: list[float], name: str, source: str) -> NDArray[np.float64]:
+    """Return times as an array (InputError: one is too large)."""
     array = np.array(values, np.float64)
     if (np.abs(array) > LONGEST).any():
         raise InputError(

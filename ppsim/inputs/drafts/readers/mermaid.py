@@ -1,14 +1,16 @@
 """Mermaid gantt text: a section per device, a bar per op, times as plain numbers.
 
-A bar is named ``2F0``, as ppsim writes it, or ``F0``, which takes its stage from the number of its
-section. Two names with ``+`` between are a pair. A comment ``%% slices: 4`` says that sequences are
-cut, and ``%% steps: 2`` that the schedule goes round. Sections of one number are of one device; its
-ops were issued in the order of the numbers of their ids (``o12``), where all bars have one.
+A bar is named ``2F0``, as ppsim writes it, or ``F0``: then the number of its section is the stage.
+Two names joined by ``+`` are a pair. The comment ``%% slices: 4`` states that sequences are cut
+into 4 slices, and ``%% steps: 2`` that the queues run twice. Sections with the same number belong
+to one device. If all bars have ids (``o12``), their numbers are the order in which the ops were
+issued.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -34,7 +36,7 @@ _COUNT = re.compile(r"%%\s*(slices|steps):?\s*([1-9]\d{0,8})", re.ASCII)
 _FEEDS_BACK = re.compile(r"%%\s*each step needs the one before")
 _NEVER_DRAINS = re.compile(r"%%\s*steps never drain")
 _NUMBER = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?", re.ASCII)
-OP = 600  # bytes of memory that an op takes while it is read
+OP = 600  # bytes of memory per op while a file is read
 _TIME = ", time in"
 _TAGS = {"done", "active", "crit", "milestone"}
 _FLOWCHART = re.compile(r"\A(?:[ \t]*+(?:%%.*+|```mermaid)?\r?\n)*+[ \t]*+(?:flowchart|graph)\b")
@@ -43,28 +45,19 @@ _HOW = "a bar is 'F0 :id, 0, 1': name, id, start and end as numbers"
 
 
 def matches(text: str) -> bool:
-    """Return whether a line of the text has the word gantt, or the first one flowchart."""
-    says_gantt = "gantt" in text and re.search(r"^[ \t]*gantt[ \t]*\r?$", text, re.M)
-    return bool(says_gantt or _FLOWCHART.match(text.lstrip()))
+    """Return whether a line of the text is the word gantt, or the text begins with flowchart."""
+    is_gantt = "gantt" in text and re.search(r"^[ \t]*gantt[ \t]*\r?$", text, re.M)
+    return bool(is_gantt or _FLOWCHART.match(text.lstrip()))
 
 
 def parse(text: str, source: str) -> Draft:
-    """Read the bars with their times.
+    """Return the ops of the bars with their times.
 
     Raises:
-        InputError: a line that is neither header, section nor bar, with its number; a bar outside
-            any section, or with times that are not numbers. Or it is a flowchart, which has no
-            times.
+        InputError: a line is not a header, section or bar (the message has its number), a bar is
+            outside any section or has times that are not numbers, or the text is a flowchart.
     """
-    if _FLOWCHART.match(text.lstrip()):
-        drawn, shown = ", not a gantt", "a viewer of Mermaid shows it"
-        if _RANK.search(text):
-            drawn, shown = (
-                ": where the ranks of a plan lie, not when they run",
-                "ppsim read FILE.mmd gives their sizes",
-            )
-        hint = f"{shown}; ppsim run -s 1f1b --devices 4 --mb 8 -o run.mmd writes a schedule"
-        raise InputError(f"'{source}' is a flowchart{drawn}", hint)
+    _refuse_flowchart(text, source)
     lines = tuple(split_lines(text, source, OP))
     sections = dict[str, None]()
     unit, scale, device = "t_F", 1, 0
@@ -87,26 +80,14 @@ def parse(text: str, source: str) -> Draft:
             continue
         name, colon, details = (part.strip() for part in word.partition(":"))
         if not (name and colon and details) or not sections:
-            raise unreadable_line(
-                source,
-                row,
-                line,
-                "a bar outside any section" if colon and name else "not a bar",
-                _HOW,
-            )
+            reason = "a bar outside any section" if colon and name else "not a bar"
+            raise unreadable_line(source, row, line, reason, _HOW)
         identity, begin, end = _span(details, source, row, line)
-        members = [_NAME.fullmatch(member.strip()) for member in name.split("+", 2)]
-        if len(members) > 2 or None in members:
-            raise unreadable_line(source, row, line, f"'{shorten(name, 40)}' names no op", _HOW)
-        for part, op in enumerate(members, start=1 if len(members) == 2 else 0):
-            assert op is not None
-            kind = Kind[op[2]]
-            if kind in STAGELESS and op[1]:
-                raise unreadable_line(source, row, line, f"'{op[2]}' has a stage", _HOW)
-            stage = int(op[1]) if op[1] else -1 if kind in STAGELESS else device
-            rows.append((device, kind, stage, int(op[3]), row, part or 1, part))
+        number = _ID.fullmatch(identity)
+        for op in _ops_of_bar(name, device, source, row, line):
+            rows.append(op)
             times.append((begin / scale, end / scale))
-            ids += [int(number[1])] if (number := _ID.fullmatch(identity)) else []
+            ids += [int(number[1])] if number else []
     table = np.array(rows, np.int64).reshape(-1, 7)
     spans = np.array(times).reshape(-1, 2)
     if len(ids) == len(table):
@@ -125,23 +106,52 @@ def parse(text: str, source: str) -> Draft:
     )
 
 
+def _refuse_flowchart(text: str, source: str) -> None:
+    """Raise InputError if the text is a flowchart, which has no times."""
+    if not _FLOWCHART.match(text.lstrip()):
+        return
+    drawn, viewer = ", not a gantt", "a viewer of Mermaid shows it"
+    if _RANK.search(text):
+        drawn = ": where the ranks of a plan lie, not when they run"
+        viewer = "ppsim read FILE.mmd gives their sizes"
+    hint = f"{viewer}; ppsim run -s 1f1b --devices 4 --mb 8 -o run.mmd writes a schedule"
+    raise InputError(f"'{source}' is a flowchart{drawn}", hint)
+
+
+def _ops_of_bar(
+    name: str, device: int, source: str, row: int, line: str
+) -> Iterator[tuple[int, ...]]:
+    """Yield a row of the draft's table for each op in the name of a bar."""
+    members = [_NAME.fullmatch(member.strip()) for member in name.split("+", 2)]
+    if len(members) > 2 or None in members:
+        reason = f"'{shorten(name, 40)}' is not the name of an op"
+        raise unreadable_line(source, row, line, reason, _HOW)
+    for part, op in enumerate(members, start=1 if len(members) == 2 else 0):
+        assert op is not None
+        kind = Kind[op[2]]
+        if kind in STAGELESS and op[1]:
+            raise unreadable_line(source, row, line, f"'{op[2]}' has a stage", _HOW)
+        stage = int(op[1]) if op[1] else -1 if kind in STAGELESS else device
+        yield device, kind, stage, int(op[3]), row, part or 1, part
+
+
 def _device(section: str, place: int) -> int:
-    """Take the number in a section's name, or the section's place among all, counted from 1."""
+    """Return the number in a section's name; without one, ``place`` (from 1) minus 1."""
     number = re.search(r"[0-9]{1,9}", section)
     return int(number[0]) if number else place - 1
 
 
 def _span(details: str, source: str, row: int, line: str) -> tuple[str, float, float]:
-    """Read the id of a bar, empty for none, its start and its end."""
+    """Return the id of a bar (empty if it has none), its start and its end."""
     words = [word.strip() for word in details.split(",", 9)]
     if len(words) < 2 or not all(_NUMBER.fullmatch(word) for word in words[-2:]):
         raise unreadable_line(source, row, line, "start and end are not plain numbers", _HOW)
-    own = [word for word in words[:-2] if word not in _TAGS]
-    if len(own) > 1:
+    ids = [word for word in words[:-2] if word not in _TAGS]
+    if len(ids) > 1:
         raise unreadable_line(source, row, line, "too many parts", _HOW)
     start, end = float(words[-2]), float(words[-1])
     if max(abs(start), abs(end)) > LONGEST:
         raise unreadable_line(source, row, line, f"a time beyond {LONGEST:g}", _HOW)
     if end < start:
         raise unreadable_line(source, row, line, "it ends before it starts", _HOW)
-    return "".join(own), start, end
+    return "".join(ids), start, end

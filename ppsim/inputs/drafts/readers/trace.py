@@ -1,4 +1,4 @@
-"""Chrome trace JSON with one process per device and slices named like torch's ops, as ``2F0``."""
+"""Chrome trace JSON with one process per device and slices named like torch's ops, e.g. ``2F0``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _OP = re.compile(r"(\d{1,9})?([A-Z][A-Z_]{0,40})(\d{1,9})", re.ASCII)
 _KINDS = {kind.name: (int(kind), kind in STAGELESS) for kind in TIMED}
 _PAIR = re.compile(r"\(([^();]{1,40});([^();]{1,40})\)OVERLAP_F_B")
 _DEVICE = re.compile(r"(?:.* )?device (\d{1,9})", re.ASCII)
-FROM_OPS = frozenset(("idle", "latency"))  # categories of slices that follow from the ops
+FROM_OPS = frozenset(("idle", "latency"))  # categories of slices that are derived from the ops
 _HINT = "ppsim run -o x.trace.json writes a trace"
 Process = int | str | float | None
 
 
 class Name(msgspec.Struct, frozen=True):
-    """The arguments of a process's name."""
+    """The arguments of an event that names a process."""
 
     name: str = ""
 
@@ -46,13 +46,13 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Costs(msgspec.Struct, frozen=True):
-    """The costs of a run, as far as they are read."""
+    """The costs of a run; only their unit is read."""
 
     unit: str = "t_F"
 
 
 class Details(msgspec.Struct, frozen=True):
-    """The trace's own provenance; older traces draw any unit as 1 ms."""
+    """The metadata of a trace; older traces draw one unit as 1 ms, whatever the unit."""
 
     unit: str | None = None
     microseconds_per_unit: object = UNKNOWN
@@ -64,7 +64,7 @@ class Details(msgspec.Struct, frozen=True):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A trace; keys that it does not name are skipped."""
+    """A trace; other keys are skipped."""
 
     traceEvents: list[Event]  # noqa: N815
     otherData: Details = Details()  # noqa: N815
@@ -79,11 +79,12 @@ def matches(text: str) -> bool:
 
 
 def parse(text: str, source: str) -> Draft:
-    """Read the slices of ops on all streams with their times, and the slices of an execution's
-    messages and collectives; other events are skipped.
+    """Return the ops on all streams with their times, and the spans of messages and collectives.
+
+    Other events are skipped.
 
     Raises:
-        InputError: no trace, no op in it, or several runs.
+        InputError: the text is not a trace, or has no op, or has several runs.
     """
     trace = decode(text, Trace, source, _HINT, KEYS)
     scale: Any = trace.otherData.microseconds_per_unit
@@ -141,16 +142,14 @@ def parse(text: str, source: str) -> Draft:
 
 
 def _members(name: str) -> list[tuple[int, int, int]]:
-    """Read stage, kind and microbatch of the op that a slice is named for, of both of a pair, or of
-    none.
-    """
+    """Return stage, kind and microbatch of each op in a slice's name: one op, a pair, or none."""
     pair = _PAIR.fullmatch(name)
     found = [_member(member) for member in (pair.groups() if pair else (name,))]
     return [] if None in found else [op for op in found if op]
 
 
 def _member(name: str) -> tuple[int, int, int] | None:
-    """Read stage (-1 where its kind has none), kind and microbatch of an op, None of other text."""
+    """Return stage (-1 if its kind has none), kind and microbatch of an op; None for other text."""
     op = _OP.fullmatch(name)
     if op is None or op[2] not in _KINDS:
         return None
@@ -161,7 +160,7 @@ def _member(name: str) -> tuple[int, int, int] | None:
 
 
 def _devices(events: list[Event], source: str) -> dict[Process, int]:
-    """Find the device of each process, by the process's name."""
+    """Return the device of each process, which the name of the process states."""
     devices: dict[Process, int] = {}
     for event in events:
         if event.ph != "M" or event.name != "process_name":
@@ -173,7 +172,7 @@ def _devices(events: list[Event], source: str) -> dict[Process, int]:
         if found := _DEVICE.fullmatch(named.name[:200]):
             if int(found[1]) in devices.values():
                 raise InputError(
-                    f"{source} holds several runs: device {found[1]} is there twice",
+                    f"{source} contains several runs: device {found[1]} occurs twice",
                     "write one per file",
                 )
             devices[event.pid] = int(found[1])
@@ -181,7 +180,7 @@ def _devices(events: list[Event], source: str) -> dict[Process, int]:
 
 
 def _span(event: Event, source: str, scale: float) -> tuple[float, float]:
-    """Read start and end of a slice, in units of ``scale`` microseconds."""
+    """Return start and end of a slice, in units of ``scale`` microseconds."""
     begin, took = event.ts, event.dur
     if isinstance(begin, str | None) or isinstance(took, str | None):
         lost = "ts" if isinstance(begin, str | None) else "dur"

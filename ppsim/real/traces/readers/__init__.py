@@ -1,4 +1,5 @@
-"""Readers: one file for each format of real runs. A file put into this folder is a reader.
+"""Readers: one file for each format of real runs.
 
-A module here has ``READER``, a :class:`ppsim.real.traces.reader.Reader`.
+Each file in this folder is found by a scan. It defines ``READER``, a
+:class:`ppsim.real.traces.reader.Reader`.
 """

@@ -1,4 +1,4 @@
-"""Records of runs that ppsim executed itself, of which one run is read."""
+"""Reader of records of real runs by ppsim; one run of a record is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ppsim.real.traces.run import RealRun
 
 
 def matches(file: TraceFile) -> bool:
-    """Tell whether a file is a record."""
+    """Return whether a file is a record."""
     return file.is_text and is_record(file.text)
 
 
@@ -20,11 +20,11 @@ def read_files(run: RunFiles) -> RealRun:
     """Read one run of one record.
 
     Raises:
-        InputError: there are two records, or one has several runs and none of the wanted name.
+        InputError: there are two records, or the record has not exactly one run of the wanted name.
     """
     if len(run.files) > 1:
         raise InputError(
-            f"{run.source} holds {len(run.files)} records, and one is read at a time",
+            f"{run.source} has {len(run.files)} records, and only one can be read",
             "the path of one of them",
         )
     path = next(iter(run.files))
@@ -32,16 +32,16 @@ def read_files(run: RunFiles) -> RealRun:
     runs = [each for each in record.runs if run.schedule in ("", each.name)]
     if len(runs) != 1:
         names = ", ".join(each.name for each in record.runs)
-        what = f"no run of {run.schedule}" if run.schedule else f"{len(runs)} runs"
+        content = f"no run of {run.schedule}" if run.schedule else f"{len(runs)} runs"
         raise InputError(
-            f"'{path}' holds {what}", f"{path}:{record.runs[0].name}, or another of {names}"
+            f"'{path}' has {content}", f"{path}:{record.runs[0].name}, or another of {names}"
         )
     found = runs[0]
     ops = found.lowered.compute_ops
     posted, start, end = (times[:, ops] for times in (found.posted, found.start, found.end))
-    followed, arrival = found.lowered.compute, np.where(start > posted, start, np.nan)
-    times = np.arange(1, len(start) + 1), start, end, posted, arrival, np.zeros(followed.n_devices)
-    return RealRun(path, "record", followed, *times)
+    schedule, arrival = found.lowered.compute, np.where(start > posted, start, np.nan)
+    times = np.arange(1, len(start) + 1), start, end, posted, arrival, np.zeros(schedule.n_devices)
+    return RealRun(path, "record", schedule, *times)
 
 
 READER = Reader(

@@ -1,4 +1,4 @@
-"""Tables of ops in CSV, JSON lines or Parquet: a row per op, or per message or collective."""
+"""Reader of tables of ops in CSV, JSON lines or Parquet: a row per op, message or collective."""
 
 from __future__ import annotations
 
@@ -16,33 +16,37 @@ from ppsim.real.traces.tables.table import is_table, read_table
 
 
 def matches(file: TraceFile) -> bool:
-    """Tell whether a file is a table with a column of kinds and one of times."""
+    """Return whether a file is a table with a column of kinds and one of times."""
     return is_table(file.data)
 
 
 def read_files(run: RunFiles) -> RealRun:
-    """Read tables as one run, of which one replica is shown: the one named, or the slowest."""
+    """Read tables as one run, with the times of the named or the slowest replica."""
     tables = {path: file.data for path, file in run.files.items()}
-    read = read_table(run.source, tables, run.unit)
-    job, offset, repairs = job_of(read)
-    start, end, notes = job.start[:, 0], job.end[:, 0], (*read.notes, *repairs)
-    told = {
-        "offset": np.median(offset, axis=(0, 1)),
-        "notes": notes,
-        "column_notes": read.column_notes,
-    }
-    found = RealRun.from_ops(run.source, "table", job.schedule, job.iterations, start, end, **told)
-    whole = replace(found, unit=job.unit, job=job)
-    shown = job.replicas[np.median(job.pipelines, axis=0).argmax()]
+    table = read_table(run.source, tables, run.unit)
+    job, offset, repairs = job_of(table)
+    found = RealRun.from_ops(
+        run.source,
+        "table",
+        job.schedule,
+        job.iterations,
+        job.start[:, 0],
+        job.end[:, 0],
+        offset=np.median(offset, axis=(0, 1)),
+        notes=(*table.notes, *repairs),
+        column_notes=table.column_notes,
+    )
+    with_job = replace(found, unit=job.unit, job=job)
+    replica = job.replicas[np.median(job.pipelines, axis=0).argmax()]
     if run.schedule:
-        named = run.schedule.isdecimal() and len(run.schedule) < 10
-        shown = int(run.schedule) if named else -1
-        if shown not in job.replicas:
+        is_number = run.schedule.isdecimal() and len(run.schedule) < 10
+        replica = int(run.schedule) if is_number else -1
+        if replica not in job.replicas:
             raise InputError(
                 f"{run.source} has no replica {shorten(run.schedule)}",
                 f"one of {job.replicas[0]} to {job.replicas[-1]}",
             )
-    return whole.select_replica(int(np.flatnonzero(job.replicas == shown)[0]))
+    return with_job.select_replica(int(np.flatnonzero(job.replicas == replica)[0]))
 
 
 READER = Reader(

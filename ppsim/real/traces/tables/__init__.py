@@ -1,1 +1,1 @@
-"""Tables of ops, a row per op of a training run, read into a job."""
+"""Tables of ops, with a row for each op of a training run, read into a job."""

@@ -1,6 +1,4 @@
-"""The columns of a table of ops, gathered batch by batch: numbers as numbers, equal texts as one
-object.
-"""
+"""Columns of a table of ops that grow batch by batch; equal texts share one object."""
 
 from __future__ import annotations
 
@@ -14,15 +12,15 @@ from ppsim.base.unpack.limits import Meter
 from ppsim.real.traces.tables.words import is_text
 
 Column = NDArray[Any]
-CELL, TEXT = 8, 64  # bytes of a number, or of a text besides its characters
-USUAL, ROW = 13, 200  # columns of a table of ops; bytes that a row takes in all that is made of it
+CELL, TEXT = 8, 64  # bytes of a number, and of a text in addition to its characters
+USUAL, ROW = 13, 200  # number of columns of a table of ops; bytes of a row in all our structures
 
 
 class GrowingColumns:
     """Columns to which rows are added.
 
     Attributes:
-        rows: how many there are.
+        rows: number of rows.
     """
 
     def __init__(self, meter: Meter, names: Sequence[str] = ()) -> None:
@@ -32,11 +30,11 @@ class GrowingColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the columns, in the order in which they began."""
+        """Names of the columns, in the order in which they first occurred."""
         return tuple(self._parts)
 
     def add(self, rows: int, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Add rows; a column that they begin was empty before (InputError: too much memory)."""
+        """Add rows; a new column is empty in earlier rows (InputError: too much memory)."""
         extra = max(len(columns) - USUAL, 0)
         self._meter.take(rows * (ROW + CELL * extra))
         for name, values in columns.items():
@@ -55,11 +53,11 @@ class GrowingColumns:
         return found
 
     def _texts(self, values: Sequence[Any]) -> Column:
-        """Make a column of texts, of which equal ones are one object."""
+        """Return a column of texts, in which equal texts share one object."""
         found = np.empty(len(values), object)
         for row, value in enumerate(values):
             found[row] = self._words.get(value) if isinstance(value, str) else value
-            if isinstance(value, list | dict):  # which is refused once all columns are known
+            if isinstance(value, list | dict):  # refused later, when all columns are known
                 self._meter.take(_size(value))
             if found[row] is None and value is not None:
                 self._meter.take(_size(value))
@@ -67,7 +65,7 @@ class GrowingColumns:
         return found
 
     def _numbers(self, values: Sequence[Any]) -> Column:
-        """Make a column of numbers where all values are some, of objects otherwise."""
+        """Return a column of numbers if all values are numbers, else one of objects."""
         kinds = set(map(type, values))
         if kinds == {str}:
             if (found := _converted(values, np.int64)) is not None:
@@ -87,13 +85,14 @@ class GrowingColumns:
 
 
 def _size(value: object) -> int:
-    """Estimate from above the bytes of memory that a value of JSON takes."""
+    """Return an upper bound of the bytes of memory of a JSON value."""
     if isinstance(value, str):
         return TEXT + 4 * len(value)
     return TEXT * (1 + len(str(value))) if isinstance(value, list | dict) else TEXT
 
 
 def _converted(values: Sequence[Any], kind: type[Any]) -> Column | None:
+    """Return values as an array of a type, or None if one cannot be converted."""
     try:
         return np.array(values, kind)
     except (ValueError, TypeError, OverflowError):
@@ -101,7 +100,7 @@ def _converted(values: Sequence[Any], kind: type[Any]) -> Column | None:
 
 
 def _join(parts: Sequence[Column]) -> Column:
-    """Join the parts of a column; texts or lists in one make it a column of objects."""
+    """Return the parts of a column as one; it has objects if a part has."""
     if not parts:
         return np.empty(0, object)
     if any(part.dtype == object for part in parts):

@@ -1,7 +1,7 @@
-"""Tables of ops as files hold them: CSV, JSON lines and Parquet, into columns of numbers and texts.
+"""Readers of tables of ops in CSV, JSON lines and Parquet, into columns of numbers and texts.
 
-A file may begin with a header, an object with facts about all rows: the first line of JSON lines,
-the first line of CSV after ``#``, the metadata ``ppsim`` of Parquet.
+A file may begin with a header, a JSON object with facts about all rows: the first line of JSON
+lines, the first line of CSV after ``#``, or the metadata ``ppsim`` of Parquet.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from ppsim.real.traces.tables.columns import ROW, Column, GrowingColumns
 from ppsim.real.traces.tables.words import is_known, is_text, meanings
 
 SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
-SPARSE, SLACK = 50, 1_000_000  # cells of JSON lines for each that a row holds, and besides
+# most cells of a table from JSON lines for each cell in the file, and in addition to these
+SPARSE, SLACK = 50, 1_000_000
 BATCH_ROWS, BATCH_CHARACTERS = 20_000, 4 << 20
-LONGEST_KIND, LONGEST_NUMBER = 10_000, 1000  # bytes of a text in Parquet
+LONGEST_KIND, LONGEST_NUMBER = 10_000, 1000  # most bytes of a text in Parquet: a kind, a number
 MOST_DEVICES = 1 << 20
 HINT = (
     "a table of ops: CSV, JSON lines or Parquet, a row per op, with columns such as stage, "
@@ -36,20 +37,20 @@ HINT = (
 )
 T = TypeVar("T")
 _OBJECT = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{")
-_NAME = 100  # bytes of memory of a column's name besides its characters
+_NAME = 100  # bytes of memory of a column's name in addition to its characters
 
 
 @dataclass(frozen=True)
 class File:
-    """One file's columns.
+    """The columns of one file.
 
     Attributes:
-        path: of the file.
-        names: of all its columns.
-        rows: how many there are.
-        columns: the columns of a table of ops that the file has, each of shape (rows,).
-        header: an object with facts about all rows.
-        units: the units of columns whose type says them.
+        path: path of the file.
+        names: names of all columns in the file.
+        rows: number of rows.
+        columns: the known columns of a table of ops, each of shape (rows,).
+        header: the header.
+        units: units of columns whose type states one.
     """
 
     path: str
@@ -64,11 +65,11 @@ class File:
 
 
 def read_file(path: str, data: bytes, meter: Meter) -> File:
-    """Read one file, and count in ``meter`` the memory that its cells take.
+    """Read one file, and count the memory of its cells in ``meter``.
 
     Raises:
-        InputError: it is not a table, is cut short, or takes too much memory.
-        MissingDependency: Parquet without pyarrow.
+        InputError: the file is not a table, is truncated, or needs too much memory.
+        MissingDependency: the file is Parquet and pyarrow is not installed.
     """
     if data.startswith(MAGIC):
         return _read_parquet(path, data, meter)
@@ -81,39 +82,37 @@ def read_file(path: str, data: bytes, meter: Meter) -> File:
 
 
 def check_headers(source: str, files: Sequence[File]) -> None:
-    """Refuse files that are, by the recorder's headers, of two runs or lack a device's
-    (InputError).
-    """
+    """Refuse files whose headers name two runs, or lack the file of a device (InputError)."""
     first = files[0]
     for file in files[1:]:
         runs = [each.header.get("run") for each in (first, file)]
         if None not in runs and runs[0] != runs[1]:
             raise InputError(
-                f"{source} holds files of two runs: '{name_of(file.path)}' is of another than "
-                f"'{name_of(first.path)}'",
+                f"{source} has files of two runs: '{name_of(file.path)}' and "
+                f"'{name_of(first.path)}' are of different runs",
                 "a folder for each run, without files of an older one",
             )
-    _refuse_two_of_a_device(source, files)
-    told = [
+    _refuse_same_device(source, files)
+    stated = [
         tuple(file.header.get(name, -1) for name in ("replica", "device", "devices"))
         for file in files
     ]
-    if not all(isinstance(n, int) and n > -1 for row in told for n in row[1:]):
+    if not all(isinstance(n, int) and n > -1 for row in stated for n in row[1:]):
         return
-    devices = min(max(row[2] for row in told), MOST_DEVICES)
-    for replica in sorted({row[0] for row in told}):
-        have = {row[1] for row in told if row[0] == replica}
-        missing = next((device for device in range(devices) if device not in have), None)
+    devices = min(max(row[2] for row in stated), MOST_DEVICES)
+    for replica in sorted({row[0] for row in stated}):
+        present = {row[1] for row in stated if row[0] == replica}
+        missing = next((device for device in range(devices) if device not in present), None)
         if missing is not None:
-            which = f" of replica {replica}" if len({row[0] for row in told}) > 1 else ""
+            which = f" of replica {replica}" if len({row[0] for row in stated}) > 1 else ""
             raise InputError(
                 f"{source}: there is no file of device {missing}{which}, of {devices}",
                 "the files of all processes in one folder",
             )
 
 
-def _refuse_two_of_a_device(source: str, files: Sequence[File]) -> None:
-    """Refuse two files that, by the recorder's headers, are of one device (InputError)."""
+def _refuse_same_device(source: str, files: Sequence[File]) -> None:
+    """Refuse two files whose headers name the same device (InputError)."""
     seen = dict[str, File]()
     for file in files:
         header = file.header
@@ -124,14 +123,14 @@ def _refuse_two_of_a_device(source: str, files: Sequence[File]) -> None:
         if first is not file:
             raise InputError(
                 f"{source}: '{name_of(first.path)}' and '{name_of(file.path)}' both record "
-                f"{device}: two runs, or two processes that were told no rank",
-                "a folder for each run, and record(..., device=RANK) where no launcher tells the "
+                f"{device}: two runs, or two processes that did not know their ranks",
+                "a folder for each run, and record(..., device=RANK) where no launcher sets the "
                 "rank",
             )
 
 
 def find_names(data: bytes) -> list[str]:
-    """List the columns that a file seems to have, from its head; empty where it is not a table."""
+    """Return the columns that a file seems to have by its first lines; [] if it is not a table."""
     if data.startswith(MAGIC):
         return ["parquet"]
     lines = (
@@ -149,7 +148,7 @@ def find_names(data: bytes) -> list[str]:
 
 
 def _names_in(line: str) -> list[str]:
-    """List the cells of one line of CSV; empty where it is not CSV."""
+    """Return the cells of one line of CSV, or [] if it is not CSV."""
     try:
         return [name.strip() for name in next(csv_rows(Lines(line.encode(), "")), [])]
     except ValueError:
@@ -157,6 +156,7 @@ def _names_in(line: str) -> list[str]:
 
 
 def _read_csv(path: str, data: bytes, meter: Meter) -> File:
+    """Return the columns of a CSV file."""
     lines, source = Lines(data, f"'{name_of(path)}'"), f"'{name_of(path)}'"
     first = next(lines, "")
     header = _object_or_none(first.lstrip("# ")) or {} if first.startswith("#") else {}
@@ -164,26 +164,27 @@ def _read_csv(path: str, data: bytes, meter: Meter) -> File:
     names = [name.strip() for name in next(table, [])]
     if not names:
         raise InputError(f"{source} is empty", HINT)
-    _refuse_twice(source, names)
+    _refuse_same_names(source, names)
     wanted = set(meanings(names).values())
-    gathered = GrowingColumns(meter, tuple(name for name in names if name in wanted))
-    places = [place for place, name in enumerate(names) if name in wanted]
-    pick = itemgetter(*places, 0)  # with one more, so that it is a tuple for one place too
+    growing = GrowingColumns(meter, tuple(name for name in names if name in wanted))
+    indices = [index for index, name in enumerate(names) if name in wanted]
+    # an additional index makes the result a tuple for a single column too
+    wanted_cells = itemgetter(*indices, 0)
     for batch in _batches(table, lambda row: sum(map(len, row))):
         uneven = next((n for n, row in enumerate(batch) if len(row) != len(names)), None)
         if uneven is not None:
-            at, cells = gathered.rows + uneven + 1, len(batch[uneven])
-            what = f"row {at} has {cells:,} cells for {len(names)} columns"
+            number, cells = growing.rows + uneven + 1, len(batch[uneven])
             raise InputError(
-                f"{source}: {what}", "a file that is whole, with one cell per column in each row"
+                f"{source}: row {number} has {cells:,} cells for {len(names)} columns",
+                "a complete file, with one cell per column in each row",
             )
-        columns = list(zip(*map(pick, batch), strict=True))[:-1]
-        gathered.add(len(batch), dict(zip(gathered.names, columns, strict=True)))
-    return File(path, tuple(names), gathered.rows, gathered.columns(), header)
+        columns = list(zip(*map(wanted_cells, batch), strict=True))[:-1]
+        growing.add(len(batch), dict(zip(growing.names, columns, strict=True)))
+    return File(path, tuple(names), growing.rows, growing.columns(), header)
 
 
 def _batches(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Split rows into lists of at most ``BATCH_ROWS`` rows and about ``BATCH_CHARACTERS``."""
+    """Yield lists of at most ``BATCH_ROWS`` rows and about ``BATCH_CHARACTERS`` characters."""
     batch, length = list[T](), 0
     for row in rows:
         batch.append(row)
@@ -196,19 +197,21 @@ def _batches(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
 
 
 def _read_json_lines(path: str, data: bytes, meter: Meter) -> File:
+    """Return the columns of a file of JSON lines."""
     source = f"'{name_of(path)}'"
     lines = Lines(data, source)
-    header, gathered, cells, number = dict[str, Any](), GrowingColumns(meter), 0, 0
+    header, growing, cells, number = dict[str, Any](), GrowingColumns(meter), 0, 0
     names = dict[str, None]()
-    for batch in _batches(_filled(lines), len):
+    for batch in _batches(_filled_lines(lines), len):
         rows = list[dict[str, Any]]()
         for line in batch:
             number += 1
             rows.append(_row(line, number, source))
             if number > 1 and rows[-1].get("schema") == OPS_SCHEMA:
-                what = f"line {number} begins another recording"
-                hint = "a file for each process, in one folder"
-                raise InputError(f"{source} is of two processes: {what}", hint)
+                raise InputError(
+                    f"{source} is of two processes: line {number} begins another recording",
+                    "a file for each process, in one folder",
+                )
         if number == len(batch) and "schema" in rows[0]:
             header = rows.pop(0)
         for name in dict.fromkeys(chain.from_iterable(rows)):
@@ -217,14 +220,18 @@ def _read_json_lines(path: str, data: bytes, meter: Meter) -> File:
                 names[name] = None
         cells += sum(map(len, rows))
         known = [name for name in names if is_known(name)]
-        gathered.add(len(rows), {name: [row.get(name) for row in rows] for name in known})
-        if gathered.rows * len(names) > SPARSE * cells + SLACK:
-            what = f"{gathered.rows:,} rows name {len(names):,} columns, and each row few of them"
-            raise InputError(f"{source}: {what}", "the same columns in every row")
-    return File(path, tuple(names), gathered.rows, gathered.columns(), header)
+        growing.add(len(rows), {name: [row.get(name) for row in rows] for name in known})
+        if growing.rows * len(names) > SPARSE * cells + SLACK:
+            raise InputError(
+                f"{source}: {growing.rows:,} rows have {len(names):,} columns, and each row few "
+                f"of them",
+                "the same columns in every row",
+            )
+    return File(path, tuple(names), growing.rows, growing.columns(), header)
 
 
-def _filled(lines: Lines) -> Iterator[str]:
+def _filled_lines(lines: Lines) -> Iterator[str]:
+    """Yield the lines that are not empty."""
     for line in lines:
         lines.length = 0
         if line.strip():
@@ -232,16 +239,19 @@ def _filled(lines: Lines) -> Iterator[str]:
 
 
 def _row(line: str, number: int, source: str) -> dict[str, Any]:
+    """Return the object of a line (InputError: it is not one, or the file is truncated)."""
     try:
         return _object(line, f"{source}, line {number}")
     except InputError:
         if line.endswith(("\n", "\r")):
             raise
-        what = f"{source} is cut short in line {number}"
-        raise InputError(what, "leave that line out, or a whole file") from None
+        raise InputError(
+            f"{source} is truncated in line {number}", "leave out that line, or a complete file"
+        ) from None
 
 
 def _object(text: str, where: str) -> dict[str, Any]:
+    """Return the object of a JSON text (InputError: it is not one)."""
     try:
         found: dict[str, Any] = decode_object(text, dict[str, Any])
     except ValueError as error:
@@ -256,12 +266,14 @@ def _object_or_none(text: str) -> dict[str, Any] | None:
         return None
 
 
-def _refuse_twice(source: str, names: Sequence[str]) -> None:
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise InputError(f"{source} has two columns '{shorten(twice[0])}'", "rename one of them")
+def _refuse_same_names(source: str, names: Sequence[str]) -> None:
+    """Refuse two columns of the same name (InputError)."""
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise InputError(f"{source} has two columns '{shorten(repeated[0])}'", "rename one of them")
 
 
 def _read_parquet(path: str, data: bytes, meter: Meter) -> File:
+    """Return the columns of a Parquet file."""
     table = open_parquet(data, f"'{name_of(path)}'", HINT, meter)
     meter.take(table.rows * ROW)
     wanted = set(meanings(table.columns).values())

@@ -1,5 +1,5 @@
-"""A job from a table of ops: the ops of each replica in each step, and the times between devices
-and replicas.
+"""Make a job from a table of ops: the ops of each replica in each step, messages between devices
+and collectives between replicas.
 """
 
 from __future__ import annotations
@@ -19,44 +19,53 @@ from ppsim.real.traces.tables.grid import Bools, Grid, Ints, Times, grid_of, lea
 from ppsim.real.traces.tables.table import OTHER, UNKNOWN, OpTable
 from ppsim.real.traces.tables.words import GROUPS, communicates, group_of
 
-ROUNDED = 1e-3  # of a step: clocks that are apart by less agree
-MOST_EACH = 64  # ops of one name that a device does between two steps
+TOLERANCE = 1e-3  # share of a step by which clocks may differ without a correction
+MOST_SAME_NAME = 64  # ops of one name that a device runs between two steps
 
 
 def job_of(table: OpTable) -> tuple[Job, Times, tuple[str, ...]]:
     """Make a job of a table.
 
-    Returns: The job; the lead subtracted from each clock, shape (K, R, P); and sentences on
-    repairs.
+    Returns:
+        The job; the correction subtracted from each clock, shape (K, R, P); and sentences on
+        repairs.
 
     Raises:
-        InputError: a fault that no repair mends: no step is whole, or ops are there twice
-            throughout.
-        InvalidSchedule: devices ran in an order in which no schedule runs.
+        InputError: a fault beyond repair: no step is complete, or ops are repeated throughout.
+        InvalidSchedule: devices ran in an order that is impossible for a schedule.
     """
     notes = list[str]()
     grid, ops, start, end = whole_steps(grid_of(table, notes), notes)
     order = _order(ops, start, end)
-    usual = _most_common(order)
-    same = (order == usual).all(axis=2)
+    common = _most_common(order)
+    same = (order == common).all(axis=2)
     grid, start, end = leave_out(
         grid, start, end, same, lambda k, r: "ran its ops in another order", notes
     )
-    start, end = start[:, :, usual], end[:, :, usual]
-    schedule = _schedule(table.source, ops[usual], np.median(start, (0, 1)), np.median(end, (0, 1)))
+    start, end = start[:, :, common], end[:, :, common]
+    schedule = _schedule(
+        table.source, ops[common], np.median(start, (0, 1)), np.median(end, (0, 1))
+    )
     offset = _device_offsets(schedule, start, end, notes)
-    between, begun, done = find_between(grid, schedule, start, notes)
-    offset = offset + _replica_offsets(between, begun, done, end, notes)[:, :, None]
+    between, begins, ends = find_between(grid, schedule, start, notes)
+    offset = offset + _replica_offsets(between, begins, ends, end, notes)[:, :, None]
     if offset.any():
         start, end = (times - offset[:, :, schedule.device] for times in (start, end))
-        begun, done = (times - offset[:, :, :, None] for times in (begun, done))
+        begins, ends = (times - offset[:, :, :, None] for times in (begins, ends))
         grid = grid.shift(offset)
     transfer, delay = find_transfers(grid, schedule, start, end, notes)
     host = find_host(grid, schedule, end, delay)
     zero = start.min(axis=(1, 2))[:, None, None]
-    spread = zero[..., None]
+    zero_between = zero[..., None]
     names = dict(_kind_names(grid))
-    times = (start - zero, end - zero, transfer, between, begun - spread, done - spread)
+    times = (
+        start - zero,
+        end - zero,
+        transfer,
+        between,
+        begins - zero_between,
+        ends - zero_between,
+    )
     return (
         Job(schedule, grid.replicas, grid.iterations, *times, names, table.unit, host),
         offset,
@@ -65,24 +74,24 @@ def job_of(table: OpTable) -> tuple[Job, Times, tuple[str, ...]]:
 
 
 def _order(ops: Ints, start: Times, end: Times) -> Ints:
-    """Order the ops of each replica and step as its devices ran them, shape (K, R, ops)."""
+    """Sort the ops of each replica and step as its devices ran them, shape (K, R, ops)."""
     device = np.broadcast_to(ops[:, 0], start.shape)
     return np.lexsort((end, start, device), axis=2)
 
 
 def _most_common(order: Ints) -> Ints:
-    """Find the row that occurs most, of shape (K, R, ops)."""
+    """Find the most frequent row of shape (ops,)."""
     rows = order.reshape(-1, order.shape[2])
     same = (rows == rows[0]).all(axis=1)
     if same.all():
         return rows[0]
-    kept, count = np.unique(rows, axis=0, return_counts=True)
-    most: Ints = kept[count.argmax()]
-    return most
+    distinct, count = np.unique(rows, axis=0, return_counts=True)
+    common: Ints = distinct[count.argmax()]
+    return common
 
 
 def _schedule(source: str, ops: Ints, start: Times, end: Times) -> Schedule:
-    """Make the schedule of ops in the order of their queues; F and B with the same times are a
+    """Make a schedule from ops in the order of their queues; F and B with equal times are a
     pair.
     """
     device, kind = ops[:, 0], ops[:, 1]
@@ -97,19 +106,19 @@ def _schedule(source: str, ops: Ints, start: Times, end: Times) -> Schedule:
 
 
 def _device_offsets(schedule: Schedule, start: Times, end: Times, notes: list[str]) -> Times:
-    """Find how far devices' clocks are ahead in each replica and step, from the latencies in both
-    directions.
+    """Estimate how far devices' clocks are ahead in each replica and step, from the latencies in
+    both directions, shape (K, R, P).
     """
     offset = np.zeros((*start.shape[:2], schedule.n_devices))
-    apart = 0
+    contradictions = 0
     for r in range(start.shape[1]):
         if not (least_latencies(schedule, start[:, r], end[:, r]) < 0).any():
             continue
         for k in range(len(start)):
             found = offset_of(least_latencies(schedule, start[k : k + 1, r], end[k : k + 1, r]))
-            apart += found is None
+            contradictions += found is None
             offset[k, r] = 0.0 if found is None else found
-    if apart:
+    if contradictions:
         notes.append("clocks of devices disagree: some ops start before their inputs were made")
     if offset.any():
         most = float(np.abs(offset - np.median(offset, axis=2, keepdims=True)).max())
@@ -121,27 +130,27 @@ def _device_offsets(schedule: Schedule, start: Times, end: Times, notes: list[st
 
 
 def _replica_offsets(
-    between: tuple[StepOp, ...], begun: Times, done: Times, end: Times, notes: list[str]
+    between: tuple[StepOp, ...], begins: Times, ends: Times, end: Times, notes: list[str]
 ) -> Times:
-    """Find how far replicas' clocks are ahead in each step, where a collective ends on one before
-    it starts on another.
+    """Estimate how far replicas' clocks are ahead in each step, shape (K, R).
 
-    All of a collective end together, so half its ends are taken to be right. Shape (K, R).
+    Zeros unless a collective ends on one replica before it starts on another one. A collective ends
+    at the same time on all replicas, so the median of its ends is assumed to be right.
     """
     joint = [
         n for n, each in enumerate(between) if each.communicates and each.group in (REPLICAS, ALL)
     ]
-    offset = np.zeros(begun.shape[:2])
-    if begun.shape[1] == 1 or not joint:
+    offset = np.zeros(begins.shape[:2])
+    if begins.shape[1] == 1 or not joint:
         return offset
-    least = np.fmin.reduce(done[..., joint], axis=1) - np.fmax.reduce(begun[..., joint], axis=1)
-    if not np.fmin.reduce(least, axis=None) < -ROUNDED * float(
+    begins, ends = begins[..., joint], ends[..., joint]
+    overlap = np.fmin.reduce(ends, axis=1) - np.fmax.reduce(begins, axis=1)
+    if not np.fmin.reduce(overlap, axis=None) < -TOLERANCE * float(
         np.median(end.max(axis=2) - end.min(axis=2))
     ):
         return offset
-    ends = done[..., joint]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a replica that shows none in a step
+        warnings.simplefilter("ignore", RuntimeWarning)  # for a step without collectives
         offset = np.nan_to_num(
             np.nanmedian(ends - np.nanmedian(ends, axis=1, keepdims=True), axis=(2, 3))
         )
@@ -155,65 +164,73 @@ def _replica_offsets(
 def find_between(
     grid: Grid, schedule: Schedule, start: Times, notes: list[str]
 ) -> tuple[tuple[StepOp, ...], Times, Times]:
-    """Find the ops of devices between steps: what each is, and its start and end, shape (K, R, P,
-    B).
+    """Find the ops that devices run between steps, with their starts and ends, shape
+    (K, R, P, B).
     """
-    table, V, P = grid.table, int(schedule.chunk.max()) + 1, schedule.n_devices
-    rows = (table.kind == OTHER) & ~np.isnan(table.start) & (table.columns["device"] < P)
-    columns = table.columns
-    at = np.lexsort(
-        (columns["order"], table.start, columns["device"], table.name, grid.replica, grid.step)
-    )
-    at = at[rows[at]]
-    device, begun, name = columns["device"][at], table.start[at], table.name[at]
-    chunk = np.where(columns["chunk"][at] < V, columns["chunk"][at], UNKNOWN)
-    shape = (*start.shape[:2], P)
-    nth = _count(
-        np.ravel_multi_index(
-            (grid.step[at], grid.replica[at], name, device), (*shape[:2], len(table.names), P)
-        )
-    )
-    first, last = _spans(schedule, start)
-    where = grid.step[at], grid.replica[at], device
-    before = begun < first[(*where, np.maximum(chunk, 0))]
-    # while other chunks still run
-    early = ~before & (begun < last[(*where, np.full_like(chunk, V))])
-    kinds, kind = np.unique(name * (V + 1) + chunk + 1, return_inverse=True)
-    early = (np.bincount(kind, early, len(kinds)) * 2 > np.bincount(kind, minlength=len(kinds)))[
-        kind
-    ]
-    of_chunk = np.where(before | early, chunk, UNKNOWN)
-    idle = before | (begun >= last[(*where, np.where(of_chunk < 0, V, of_chunk))])
-    label = np.stack(
-        [~before, name, np.where(of_chunk < 0, np.minimum(nth, MOST_EACH - 1), 0), of_chunk], 1
-    )
-    if not idle.all():
-        names = sorted({table.names[n] for n in name[~idle].tolist()})
-        notes.append(f"amid the ops of a step, and left alone: {', '.join(names[:4])}")
-    kept, which = np.unique(label[idle].astype(np.int64), axis=0, return_inverse=True)
-    at, device = at[idle], device[idle]
-    begun, done = np.full((*shape, len(kept)), np.nan), np.full((*shape, len(kept)), np.nan)
-    place = (grid.step[at], grid.replica[at], device, which)
-    begun[place], done[place] = table.start[at], table.end[at]
-    turn = np.nanmean(np.argsort(np.argsort(begun, axis=3), axis=3) + 0.0 * begun, axis=(0, 1, 2))
-    order = np.lexsort((turn, kept[:, 0]))
-    lost = np.isnan(begun) & ~np.isnan(begun).all(axis=(0, 1))
-    if lost.any():
-        names = sorted(
-            {table.names[kept[n, 1]] for n in np.flatnonzero(lost.any(axis=(0, 1, 2))).tolist()}
-        )
+    table = grid.table
+    rows, label, between = _label_rows(grid, schedule, start)
+    if not between.all():
+        names = sorted({table.names[n] for n in label[~between, 1].tolist()})
+        notes.append(f"amid the ops of a step, and ignored: {', '.join(names[:4])}")
+    rows = rows[between]
+    distinct, which = np.unique(label[between], axis=0, return_inverse=True)
+    begins, ends = np.full((2, *start.shape[:2], schedule.n_devices, len(distinct)), np.nan)
+    place = (grid.step[rows], grid.replica[rows], table.columns["device"][rows], which)
+    begins[place], ends[place] = table.start[rows], table.end[rows]
+    missing = np.isnan(begins) & ~np.isnan(begins).all(axis=(0, 1))
+    if missing.any():
+        labels = np.flatnonzero(missing.any(axis=(0, 1, 2))).tolist()
+        names = sorted({table.names[distinct[n, 1]] for n in labels})
         notes.append(
-            f"{lost.sum()} ops between steps are missing, and are not simulated there: "
+            f"{missing.sum()} ops between steps are missing, and are not simulated there: "
             f"{', '.join(names[:4])}"
         )
+    turns = np.argsort(np.argsort(begins, axis=3), axis=3) + 0.0 * begins  # NaN where missing
+    order = np.lexsort((np.nanmean(turns, axis=(0, 1, 2)), distinct[:, 0]))
     groups = {
-        int(n): int(g) for n, g in zip(table.name[at], table.group[at], strict=True) if g != UNKNOWN
+        int(n): int(g)
+        for n, g in zip(table.name[rows], table.group[rows], strict=True)
+        if g != UNKNOWN
     }
-    found = tuple(
-        _step_op(table.names[kept[n, 1]], groups.get(int(kept[n, 1])), kept[n])
+    ops = tuple(
+        _step_op(table.names[distinct[n, 1]], groups.get(int(distinct[n, 1])), distinct[n])
         for n in order.tolist()
     )
-    return found, begun[..., order], done[..., order]
+    return ops, begins[..., order], ends[..., order]
+
+
+def _label_rows(grid: Grid, schedule: Schedule, start: Times) -> tuple[Ints, Ints, Bools]:
+    """Find the rows outside the pipeline: each row's place in the table, its label, and whether it
+    lies between steps.
+
+    Rows with equal labels are the same op. A label is: 1 after the device's first op, else 0; the
+    name; the number of the op among those of its name; the chunk. Shape (rows, 4).
+    """
+    table, V, P = grid.table, int(schedule.chunk.max()) + 1, schedule.n_devices
+    columns = table.columns
+    outside = (table.kind == OTHER) & ~np.isnan(table.start) & (columns["device"] < P)
+    rows = np.lexsort(
+        (columns["order"], table.start, columns["device"], table.name, grid.replica, grid.step)
+    )
+    rows = rows[outside[rows]]
+    device, begin, name = columns["device"][rows], table.start[rows], table.name[rows]
+    chunk = np.where(columns["chunk"][rows] < V, columns["chunk"][rows], UNKNOWN)
+    cell = grid.step[rows], grid.replica[rows], name, device
+    number = _count(np.ravel_multi_index(cell, (*start.shape[:2], len(table.names), P)))
+    first, last = _spans(schedule, start)
+    where = grid.step[rows], grid.replica[rows], device
+    before = begin < first[(*where, np.maximum(chunk, 0))]
+    # while ops of other chunks still run
+    early = ~before & (begin < last[(*where, np.full_like(chunk, V))])
+    kinds, kind = np.unique(name * (V + 1) + chunk + 1, return_inverse=True)
+    mostly_early = np.bincount(kind, early, len(kinds)) * 2 > np.bincount(
+        kind, minlength=len(kinds)
+    )
+    of_chunk = np.where(before | mostly_early[kind], chunk, UNKNOWN)
+    between = before | (begin >= last[(*where, np.where(of_chunk < 0, V, of_chunk))])
+    number = np.where(of_chunk < 0, np.minimum(number, MOST_SAME_NAME - 1), 0)
+    label = np.stack([~before, name, number, of_chunk], axis=1).astype(np.int64)
+    return rows, label, between
 
 
 def _step_op(name: str, group: int | None, label: Ints) -> StepOp:
@@ -224,10 +241,10 @@ def _step_op(name: str, group: int | None, label: Ints) -> StepOp:
 
 
 def _spans(schedule: Schedule, start: Times) -> tuple[Times, Times]:
-    """Return the first start and the last end of each device's and chunk's ops, shape (K, R, P, V),
-    the last with V + 1.
+    """Return the first and the last start of each device's and chunk's ops, shapes (K, R, P, V) and
+    (K, R, P, V + 1).
 
-    The last column is of all the device's ops.
+    The additional column counts the ops of all chunks.
     """
     P, V = schedule.n_devices, int(schedule.chunk.max()) + 1
     first, last = (
@@ -249,7 +266,7 @@ def _spans(schedule: Schedule, start: Times) -> tuple[Times, Times]:
 
 
 def _count(sorted_cells: Ints) -> Ints:
-    """Number rows of the same cell from 0; rows of a cell stand together."""
+    """Number the rows of each cell from 0; rows of a cell must be adjacent."""
     new = np.flatnonzero(np.diff(sorted_cells, prepend=-1))
     return np.arange(len(sorted_cells)) - np.repeat(new, np.diff(np.append(new, len(sorted_cells))))
 
@@ -257,39 +274,39 @@ def _count(sorted_cells: Ints) -> Ints:
 def find_transfers(
     grid: Grid, schedule: Schedule, start: Times, end: Times, notes: list[str]
 ) -> tuple[Times, Times]:
-    """Find how long each op's input took from the later of its send and receive, and from its op to
-    then.
+    """Return each op's transfer time, from the later of its input's send and receive, and the delay
+    from the producing op until then.
 
-    0 for none; both of shape (K, R, ops).
+    Both of shape (K, R, ops), 0 without a message.
     """
     crossing = np.flatnonzero(schedule.crosses)
-    begun, done = np.full((2, *start.shape), np.nan)
+    begins, ends = np.full((2, *start.shape), np.nan)
     for kind in (Kind.SEND_F, Kind.RECV_F, Kind.SEND_B, Kind.RECV_B):
         rows, op = _match(grid, schedule, kind)
         where = (grid.step[rows], grid.replica[rows], op)
-        for times, seen in ((begun, grid.table.start), (done, grid.table.end)):
+        for times, seen in ((begins, grid.table.start), (ends, grid.table.end)):
             times[where] = np.fmax(times[where], seen[rows])
-    made = np.full(start.shape, np.nan)
-    made[:, :, crossing] = end[:, :, schedule.dependency[crossing]]
+    produced = np.full(start.shape, np.nan)
+    produced[:, :, crossing] = end[:, :, schedule.dependency[crossing]]
     took, delay = (
-        np.maximum(done - np.fmax(begun, made), 0.0),
-        np.nan_to_num(np.maximum(begun - made, 0.0)),
+        np.maximum(ends - np.fmax(begins, produced), 0.0),
+        np.nan_to_num(np.maximum(begins - produced, 0.0)),
     )
-    lost = np.isnan(took[:, :, crossing])
+    missing = np.isnan(took[:, :, crossing])
     transfer = np.zeros(start.shape)
-    if lost.all() and len(crossing):
+    if missing.all() and len(crossing):
         flat = (times.reshape(-1, len(schedule)) for times in (start, end))
         latency = measure_terms(schedule, *flat).latency
         took[:, :, crossing] = latency[
             schedule.device[schedule.dependency[crossing]], schedule.device[crossing]
         ]
         notes.append(
-            "no messages are shown: each takes its link's latency, as the ops that waited show it"
+            "no messages are shown: each takes its link's latency, measured at the ops that waited"
         )
-    elif lost.any():
+    elif missing.any():
         notes.append(
-            f"{lost.sum()} of {lost.size} messages are not shown: they take the median of the "
-            f"others"
+            f"{missing.sum()} of {missing.size} messages are not shown: they take the median of "
+            f"the others"
         )
         took = np.where(np.isnan(took), np.nanmedian(took[:, :, crossing]), took)
     transfer[:, :, crossing] = took[:, :, crossing]
@@ -297,8 +314,8 @@ def find_transfers(
 
 
 def find_host(grid: Grid, schedule: Schedule, end: Times, delay: Times) -> Times | None:
-    """Find the time of hosts before ops and messages, shape (2, K, R, ops); None where an op's post
-    is not shown.
+    """Return the time of hosts before ops and before messages, shape (2, K, R, ops); None if the
+    post of any op is not shown.
     """
     table = grid.table
     rows = np.flatnonzero(grid.computes & ~np.isnan(table.posted))
@@ -317,53 +334,56 @@ def find_host(grid: Grid, schedule: Schedule, end: Times, delay: Times) -> Times
 
 
 def _match(grid: Grid, schedule: Schedule, kind: Kind) -> tuple[Ints, Ints]:
-    """Find the rows of one kind of message, and for each the op that waits for it.
+    """Find the rows of one kind of message, and for each row the op that waits for the message.
 
-    By stage and microbatch where the file tells them, else the n-th message of a device in a step
-    is that of its n-th op that has one, or of its n-th op of all where it shows as many: some
-    record empty messages at the ends.
+    Messages are matched by stage and microbatch if the file contains both, otherwise by order.
     """
     table = grid.table
     rows = np.flatnonzero((table.kind == kind) & ~np.isnan(table.start))
-    makes = mask(FORWARDS if kind in (Kind.SEND_F, Kind.RECV_F) else BACKWARDS)
-    consumers = np.flatnonzero(schedule.crosses & makes[schedule.kind])
-    # the op on the device of the message's side
-    own = schedule.dependency[consumers] if kind in SENDS else consumers
-    waits = np.full(len(schedule), NONE, np.int64)
-    waits[own] = consumers
+    produces = mask(FORWARDS if kind in (Kind.SEND_F, Kind.RECV_F) else BACKWARDS)
+    consumers = np.flatnonzero(schedule.crosses & produces[schedule.kind])
+    # the op on the device that records the message
+    local = schedule.dependency[consumers] if kind in SENDS else consumers
+    waiting = np.full(len(schedule), NONE, np.int64)
+    waiting[local] = consumers
     stage, microbatch = table.columns["stage"][rows], table.columns["microbatch"][rows]
     if len(rows) and (stage >= 0).all() and (microbatch >= 0).all():
         S, M = schedule.n_stages, schedule.n_microbatches
         known = (stage < S) & (microbatch < M)
-        of = np.full(S * M, NONE, np.int64)
-        of[schedule.stage[own] * np.int64(M) + schedule.microbatch[own]] = consumers
-        found = np.where(known, of[np.where(known, stage * M + microbatch, 0)], NONE)
+        consumer = np.full(S * M, NONE, np.int64)
+        consumer[schedule.stage[local] * np.int64(M) + schedule.microbatch[local]] = consumers
+        found = np.where(known, consumer[np.where(known, stage * M + microbatch, 0)], NONE)
     else:
-        rows, found = _match_in_order(grid, schedule, rows, waits, makes)
+        rows, found = _match_in_order(grid, schedule, rows, waiting, produces)
     return rows[found != NONE], found[found != NONE]
 
 
 def _match_in_order(
-    grid: Grid, schedule: Schedule, rows: Ints, waits: Ints, makes: Bools
+    grid: Grid, schedule: Schedule, rows: Ints, waiting: Ints, produces: Bools
 ) -> tuple[Ints, Ints]:
+    """Match the n-th message of a device in a step with the n-th op that has a message.
+
+    Some programs also record empty messages at the first and last stage. Where a device shows as
+    many messages as ops, the n-th message belongs to the n-th op of all.
+    """
     table = grid.table
     device = table.columns["device"][rows]
     cell = (grid.step[rows] * len(grid.replicas) + grid.replica[rows]) * schedule.n_devices + device
     order = np.lexsort((table.start[rows], table.columns["order"][rows], cell))
     rows, device, cell = rows[order], device[order], cell[order]
-    nth, count = _count(cell), np.bincount(cell, minlength=1)[cell] if len(cell) else cell
+    number, count = _count(cell), np.bincount(cell, minlength=1)[cell] if len(cell) else cell
     found = np.full(len(rows), NONE, np.int64)
     for d in range(schedule.n_devices):
         queue = schedule.queue(d)
-        whole = np.flatnonzero(makes[schedule.kind[queue]]) + queue.start
-        for each in (whole, whole[waits[whole] != NONE]):
-            here = (device == d) & (count == len(each))
-            found[here] = waits[each[nth[here]]]
+        ops = np.flatnonzero(produces[schedule.kind[queue]]) + queue.start
+        for candidates in (ops, ops[waiting[ops] != NONE]):
+            here = (device == d) & (count == len(candidates))
+            found[here] = waiting[candidates[number[here]]]
     return rows, found
 
 
 def _kind_names(grid: Grid) -> Iterator[tuple[str, str]]:
-    """Return the file's name of each kind of op and message."""
+    """Yield each kind of op and message, with its name in the file."""
     for code in np.unique(grid.table.kind[grid.table.kind != OTHER]).tolist():
         name = grid.table.name[grid.table.kind == code][0]
         yield Kind(code).name, grid.table.names[name]

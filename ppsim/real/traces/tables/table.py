@@ -1,6 +1,4 @@
-"""Any table of ops, by whatever names its columns have, as columns of one meaning: a row per op of
-a training run.
-"""
+"""Read any table of ops, whatever its columns are called: a row per op of a training run."""
 
 from __future__ import annotations
 
@@ -34,9 +32,9 @@ NUMBERS = ("iteration", "replica", "device", "stage", "chunk", "microbatch", "or
 TIMES = ("start", "end", "duration", "posted")
 LARGEST = 1 << 24  # of a device, stage or microbatch
 UNKNOWN = -1
-SIMULATED = "t_F"  # the unit of a run of ours with no real times
+SIMULATED = "t_F"  # the unit of simulated runs without real times
 OTHER = len(Kind)  # the code of rows outside the pipeline, such as collectives and the optimizer
-TYPICAL = 0.02  # seconds of an op of a training run, to find a unit that nobody tells
+TYPICAL = 0.02  # seconds of an op of a training run, to guess an unknown unit
 # the smallest times since 1970 in each unit
 EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}
 
@@ -47,17 +45,17 @@ class OpTable:
 
     Attributes:
         source: the file or files, for messages.
-        columns: one of :data:`NUMBERS` to its values, shape (rows,), -1 where a row has none.
-        kind: shape (rows,), code of the op's kind; ``OTHER`` for what is none of a pipeline's.
-        name: shape (rows,), the place in ``names`` of what the file calls it.
-        names: what the file calls the ops.
-        group: shape (rows,), place in ``GROUPS`` of whom a collective is with; -1 where the file
-            does not say.
-        start, end, posted: shape (rows,), in ``unit``; NaN where a row has none.
-        unit: of the times.
-        row: shape (rows,), the row in its file, from 1.
-        column_notes: how the columns were read, a sentence each.
-        notes: what was guessed.
+        columns: values of each column in :data:`NUMBERS`, shape (rows,), -1 where a row has none.
+        kind: code of each op's kind, shape (rows,); ``OTHER`` for ops outside the pipeline.
+        name: index in ``names`` of each op's name, shape (rows,).
+        names: the file's names of ops.
+        group: index in ``GROUPS`` of each collective's group, shape (rows,); -1 where the file
+            does not contain it.
+        start, end, posted: times in ``unit``, shape (rows,); NaN where a row has none.
+        unit: unit of the times.
+        row: number of each row in its file, from 1, shape (rows,).
+        column_notes: sentences on the interpretation of the columns.
+        notes: sentences on guesses.
     """
 
     source: str
@@ -75,24 +73,24 @@ class OpTable:
     notes: tuple[str, ...] = ()
 
     def has(self, column: str) -> bool:
-        """Return whether any row has a value."""
+        """Return whether any row has a value in a column."""
         return bool((self.columns[column] != UNKNOWN).any())
 
     def keep(self, rows: NDArray[np.bool_]) -> OpTable:
-        """Keep some rows."""
+        """Return a table of the selected rows."""
         columns = {name: values[rows] for name, values in self.columns.items()}
         names = ("kind", "name", "group", "start", "end", "posted", "row")
         return replace(self, columns=columns, **{name: getattr(self, name)[rows] for name in names})
 
     def shift(self, offset: Floats) -> OpTable:
-        """Subtract from all times of each row, shape (rows,)."""
+        """Return a table with an offset subtracted from the times of each row, shape (rows,)."""
         return replace(
             self, start=self.start - offset, end=self.end - offset, posted=self.posted - offset
         )
 
 
 def is_table(data: bytes) -> bool:
-    """Tell whether a file's content is a table with a column of kinds and one of times."""
+    """Return whether a file's content is a table with a column of kinds and a column of times."""
     names = find_names(data)
     if names == ["parquet"] or "schema" in names:
         return names == ["parquet"] or OPS_SCHEMA.encode() in data[:1000]
@@ -101,11 +99,13 @@ def is_table(data: bytes) -> bool:
 
 
 def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTable:
-    """Read the tables of one run: one file, or one for each of its processes, their content by
-    path.
+    """Read the tables of one run, from a single file or from one file per process.
 
-    ``unit`` is of times in columns that do not name one; found where it is empty and no header
-    tells.
+    Args:
+        source: name of the run for messages.
+        files: content by path.
+        unit: unit of times for columns without a unit; guessed if it is empty and no header
+            contains a unit.
 
     Raises:
         InputError: a file is not a table, a column is missing, or a value does not fit its column.
@@ -117,8 +117,8 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
     tables = [_Columns(file) for file in read]
     for table in tables:
         table.require()
-    told, guess = _unit_of(tables, unit)
-    times = _times(tables, told)
+    unit, guess = _unit_of(tables, unit)
+    start, end, posted, is_reversed = _times(tables, unit)
     numbers = {name: np.concatenate([t.numbers(name) for t in tables]) for name in NUMBERS}
     kind, name, names = _kinds(tables)
     if len(tables) > 1 and not (numbers["device"] != UNKNOWN).any():
@@ -128,15 +128,33 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
     column_notes = (
         *_column_sentences(tables[0]),
         *_kind_sentences(kind, name, names),
-        f"times: in {told}",
+        f"times: in {unit}",
     )
-    return OpTable(
-        source, numbers, kind, name, names, group, *times, told, rows, column_notes, guess
+    found = OpTable(
+        source, numbers, kind, name, names, group, start, end, posted, unit, rows, column_notes
     )
+    return replace(found, notes=(*guess, *_reversed_sentences(found, is_reversed)))
+
+
+def _reversed_sentences(table: OpTable, is_reversed: NDArray[np.bool_]) -> Iterator[str]:
+    """Yield a sentence on the ops that end before they start, which count as ops without times.
+
+    Raises:
+        InputError: most ops end before they start.
+    """
+    computes = np.append(COMPUTES, False)[table.kind]
+    lost = np.flatnonzero(computes & is_reversed)
+    if not len(lost):
+        return
+    said = f"{table.names[table.name[lost[0]]]} in row {table.row[lost[0]]} ends before it starts"
+    said += f", and so do {len(lost)} of {computes.sum()} ops" * (len(lost) > 1)
+    if len(lost) * 2 > computes.sum():
+        raise InputError(f"{table.source}: {said}", "times of start and end in the same unit")
+    yield f"{said}: taken as if without times"
 
 
 class _Columns:
-    """One file, its columns found by meaning."""
+    """The columns of one file, found by meaning."""
 
     def __init__(self, file: File) -> None:
         self.file = file
@@ -144,39 +162,42 @@ class _Columns:
         self.found = meanings([*file.names, *constants])
 
     def require(self) -> None:
-        """Refuse a file without the columns that every table has."""
-        source, has = f"'{name_of(self.file.path)}'", self.found
+        """Refuse a file without rows or required columns (InputError)."""
+        source, found = f"'{name_of(self.file.path)}'", self.found
         schema = self.file.header.get("schema", OPS_SCHEMA)
         if schema != OPS_SCHEMA:
             raise InputError(
-                f"{source} says that it is {quote(schema)}", f"{OPS_SCHEMA}, or no header"
+                f"the schema of {source} is {quote(schema)}", f"{OPS_SCHEMA}, or no header"
             )
         if not len(self.file):
             raise InputError(f"{source} has no rows", HINT)
-        lacks = [name for name in ("kind", "microbatch") if name not in has]
+        missing = [name for name in ("kind", "microbatch") if name not in found]
         if (
-            not {"start", "end"} & has.keys()
-            or not len({"start", "end", "duration"} & has.keys()) > 1
+            not {"start", "end"} & found.keys()
+            or not len({"start", "end", "duration"} & found.keys()) > 1
         ):
-            lacks.append("start" if "start" not in has else "end")
-        if not {"device", "stage"} & has.keys():
-            lacks.append("device")
-        if lacks:
-            known = ", ".join(COLUMNS[lacks[0]][:6])
-            more = (
+            missing.append("start" if "start" not in found else "end")
+        if not {"device", "stage"} & found.keys():
+            missing.append("device")
+        if missing:
+            known = ", ".join(COLUMNS[missing[0]][:6])
+            alternative = (
                 " or a duration"
-                if lacks[0] in ("start", "end")
+                if missing[0] in ("start", "end")
                 else " or a stage"
-                if lacks[0] == "device"
+                if missing[0] == "device"
                 else ""
             )
             here = ", ".join(shorten(name, 40) for name in self.file.names[:20])
             raise InputError(
-                f"{source} has no column of {lacks[0]}{more}, only {here}", f"one named {known}"
+                f"{source} has no column of {missing[0]}{alternative}, only {here}",
+                f"one named {known}",
             )
 
     def values(self, meaning: str) -> NDArray[np.generic] | None:
-        """The values of a column, or its one value in the header, repeated."""
+        """Return the values of a column, or the constant in the header, repeated; None if the file
+        has neither.
+        """
         name = self.found.get(meaning)
         if name is None:
             return None
@@ -185,7 +206,7 @@ class _Columns:
         return np.full(len(self.file), self.file.header[name], object)
 
     def numbers(self, meaning: str) -> Ints:
-        """Whole numbers, -1 where there are none."""
+        """Return a column of integers, -1 where a row has none."""
         values = self.values(meaning)
         if values is None:
             return np.full(len(self.file), UNKNOWN, np.int64)
@@ -198,8 +219,10 @@ class _Columns:
         return known.astype(np.int64)
 
     def times(self, meaning: str, unit: str, base: int) -> Floats:
-        """Times in ``unit`` less ``base``; whole numbers exactly, which nanoseconds since 1970
-        need.
+        """Return times in ``unit`` minus ``base``, NaN where a row has none.
+
+        Integers are subtracted exactly, since nanoseconds since 1970 exceed the precision of
+        floats.
         """
         values = self.values(meaning)
         if values is None:
@@ -207,10 +230,10 @@ class _Columns:
         base = 0 if meaning == "duration" else base
         own = self.unit_of(meaning) or unit
         factor = PER_SECOND[unit] / PER_SECOND[own] if own != unit else 1.0
-        whole = values.dtype == object and not any(
+        exact = values.dtype == object and not any(
             isinstance(value, float) for value in values.tolist()
         )
-        if factor == 1.0 and base and (values.dtype.kind in "iu" or whole):
+        if factor == 1.0 and base and (values.dtype.kind in "iu" or exact):
             try:
                 return (values.astype(np.int64) - base).astype(np.float64)
             except (ValueError, TypeError, OverflowError):
@@ -232,7 +255,7 @@ class _Columns:
             raise self._cell_error(meaning, at, values, "a number") from None
 
     def kinds(self) -> NDArray[np.object_]:
-        """The table's own word for the kind of each row."""
+        """Return the table's word for the kind of each row."""
         values = np.asarray(self.values("kind"), object)
         if nested := [
             n for n, value in enumerate(values.tolist()) if isinstance(value, list | dict)
@@ -241,7 +264,7 @@ class _Columns:
         return values
 
     def groups(self) -> Ints:
-        """Places in GROUPS, -1 where the file does not say."""
+        """Return each row's index in ``GROUPS``, -1 where the file does not contain it."""
         values = self.values("group")
         if values is None:
             return np.full(len(self.file), UNKNOWN, np.int64)
@@ -259,16 +282,16 @@ class _Columns:
         ]
 
     def unit_of(self, meaning: str) -> str:
-        """The unit that a column's name or type, or the header, tells; empty for none."""
+        """Return the unit in a column's name, its type or the header; empty without one."""
         name = self.found.get(meaning, "")
-        told = self.file.units.get(name) or split_unit(name)[1]
+        unit = self.file.units.get(name) or split_unit(name)[1]
         header = self.file.header.get("unit", "")
         if header and header not in (*UNITS, SIMULATED):
             raise InputError(
                 f"'{name_of(self.file.path)}': unit {quote(header)}",
                 f"one of {', '.join(PER_SECOND)}",
             )
-        return told or UNITS.get(header, header)
+        return unit or UNITS.get(header, header)
 
     def _cell_error(
         self, meaning: str, at: int, values: NDArray[np.generic], wanted: str
@@ -286,27 +309,27 @@ def _is_number(value: object) -> bool:
 
 
 def _unit_of(tables: Sequence[_Columns], given: str) -> tuple[str, tuple[str, ...]]:
-    """The unit of all times, and a note where it is a guess."""
-    telling = [[unit for name in TIMES if (unit := table.unit_of(name))] for table in tables]
-    if found := (telling[0] or [given])[0] or next(chain(*telling), ""):
+    """Return the unit of all times, and a note if it is a guess."""
+    units = [[unit for name in TIMES if (unit := table.unit_of(name))] for table in tables]
+    if found := (units[0] or [given])[0] or next(chain(*units), ""):
         return found, ()
     start, end, _ = _raw_times(tables, "", 0)
-    since = float(np.nanmedian(start)) if np.isfinite(start).any() else 0.0
+    since_1970 = float(np.nanmedian(start)) if np.isfinite(start).any() else 0.0
     for unit, least in reversed(EPOCHS.items()):
-        if since >= least:
+        if since_1970 >= least:
             return unit, ()
     took = (end - start)[np.append(COMPUTES, False)[_kinds(tables)[0]]]
     took = took[took > 0]
     typical = float(np.median(took)) if len(took) else TYPICAL
     unit = min(PER_SECOND, key=lambda unit: abs(np.log10(typical / PER_SECOND[unit] / TYPICAL)))
     return unit, (
-        f"times are taken to be in {unit}, as half the ops take over {typical:.3g}: --unit says "
-        f"otherwise",
+        f"times are assumed to be in {unit}, since half the ops take over {typical:.3g}: --unit "
+        f"sets another unit",
     )
 
 
 def _raw_times(tables: Sequence[_Columns], unit: str, base: int) -> tuple[Floats, Floats, Floats]:
-    """Start, end and posted of all rows, as their files' clocks have them, less ``base``."""
+    """Return start, end and posted of all rows by the clocks of their files, minus ``base``."""
     rows = []
     for table in tables:
         start, end, duration, posted = (table.times(name, unit, base) for name in TIMES)
@@ -316,8 +339,12 @@ def _raw_times(tables: Sequence[_Columns], unit: str, base: int) -> tuple[Floats
     return start, end, posted
 
 
-def _times(tables: Sequence[_Columns], unit: str) -> tuple[Floats, Floats, Floats]:
-    """Start, end and posted of all rows, on one clock."""
+def _times(
+    tables: Sequence[_Columns], unit: str
+) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
+    """Return start, end and posted of all rows on one clock, and True for rows that end before they
+    start, whose start and end are NaN.
+    """
     first = _raw_times(tables[:1], unit, 0)[0]
     base = int(np.nanmin(first)) if np.isfinite(first).any() else 0
     start, end, posted = _raw_times(tables, unit, base)
@@ -331,10 +358,12 @@ def _times(tables: Sequence[_Columns], unit: str) -> tuple[Floats, Floats, Float
         np.where(wrong, np.nan, start + shift),
         np.where(wrong, np.nan, end + shift),
         posted + shift,
+        end < start,
     )
 
 
 def _epoch(table: _Columns) -> float:
+    """Return the start of the file's clock in seconds since 1970; 0 without one."""
     epoch = table.file.header.get("epoch", 0)
     if not isinstance(epoch, int | float) or not 0 <= epoch < 1e11:
         raise InputError(
@@ -344,13 +373,13 @@ def _epoch(table: _Columns) -> float:
 
 
 def _kinds(tables: Sequence[_Columns]) -> tuple[NDArray[np.uint8], Ints, tuple[str, ...]]:
-    """Kind and name of each row, and all names."""
-    said = np.concatenate([t.kinds() for t in tables])
-    codes, place, names = dict[object, int](), np.empty(len(said), np.int64), list[str]()
-    for value in dict.fromkeys(said.tolist()):
-        codes[value] = len(codes)
-        names.append(shorten(str(value if value is not None else "")))
-    place[:] = [codes[value] for value in said.tolist()]
+    """Return the kind of each row, the index of its name, and all names."""
+    words = np.concatenate([t.kinds() for t in tables])
+    codes, place, names = dict[object, int](), np.empty(len(words), np.int64), list[str]()
+    for word in dict.fromkeys(words.tolist()):
+        codes[word] = len(codes)
+        names.append(shorten(str(word if word is not None else "")))
+    place[:] = [codes[word] for word in words.tolist()]
     kinds = [kind_of(name) for name in names]
     if not any(kind is not None and COMPUTES[kind] for kind in kinds):
         raise InputError(
@@ -362,39 +391,40 @@ def _kinds(tables: Sequence[_Columns]) -> tuple[NDArray[np.uint8], Ints, tuple[s
 
 
 def _device_of_files(tables: Sequence[_Columns], stage: Ints) -> Ints:
-    """Number the files as devices, by their first stages."""
+    """Return the device of each row: files are numbered in the order of their first stages."""
     ends = np.cumsum([0, *(len(table.file) for table in tables)])
     least = [stage[a:b][stage[a:b] >= 0].min(initial=LARGEST) for a, b in pairwise(ends.tolist())]
     return np.repeat(np.argsort(np.argsort(least, kind="stable")), np.diff(ends)).astype(np.int64)
 
 
 def _column_sentences(table: _Columns) -> Iterator[str]:
-    """Yield sentences on the meaning of columns, and on columns that are left alone."""
+    """Yield a sentence on the meaning of columns, and a sentence on ignored columns."""
     found, file = table.found, table.file
     yield "columns: " + ", ".join(
         name if simple == name else f"{name} ({simple})"
         for name, simple in found.items()
         if name in COLUMNS
     )
-    left = [name for name in file.names if name not in found.values()]
-    if left:
+    ignored = [name for name in file.names if name not in found.values()]
+    if ignored:
         yield (
             f"not read: "
-            f"{', '.join(shorten(name, 40) for name in left[:12])}{' ...' * (len(left) > 12)}"
+            f"{', '.join(shorten(name, 40) for name in ignored[:12])}"
+            f"{' ...' * (len(ignored) > 12)}"
         )
 
 
 def _kind_sentences(kind: NDArray[np.uint8], name: Ints, names: tuple[str, ...]) -> Iterator[str]:
-    """Yield sentences on the meaning of kinds, and on rows outside the pipeline."""
-    first = np.zeros(len(names), np.int64)
-    first[name] = kind
-    said = [
+    """Yield a sentence on the meaning of kinds, and a sentence on ops outside the pipeline."""
+    kind_of_name = np.zeros(len(names), np.int64)
+    kind_of_name[name] = kind
+    pairs = [
         f"{Kind(code).name} is {n}"
-        for n, code in zip(names, first.tolist(), strict=True)
+        for n, code in zip(names, kind_of_name.tolist(), strict=True)
         if code != OTHER
     ]
-    if any(text.partition(" is ")[0] != text.partition(" is ")[2] for text in said):
-        yield "kinds: " + ", ".join(said[:8]) + " ..." * (len(said) > 8)
-    others = [n for n, code in zip(names, first.tolist(), strict=True) if code == OTHER]
+    if any(text.partition(" is ")[0] != text.partition(" is ")[2] for text in pairs):
+        yield "kinds: " + ", ".join(pairs[:8]) + " ..." * (len(pairs) > 8)
+    others = [n for n, code in zip(names, kind_of_name.tolist(), strict=True) if code == OTHER]
     if others:
         yield f"between: {', '.join(others[:8])}{' ...' * (len(others) > 8)}"

@@ -1,6 +1,4 @@
-"""Common names of the columns of a table of ops, of the kinds of ops, and of the groups of
-collectives.
-"""
+"""Common names of the columns in tables of ops, of kinds of ops, and of groups of collectives."""
 
 from __future__ import annotations
 
@@ -9,7 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from ppsim.core.ops import Kind
 
-# By our name, others' names, the surest first; all in small letters with _ between words.
+# Names of each column in other programs' tables, the least ambiguous first; in lower case with _
+# between words.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "iteration": (
         "iteration",
@@ -116,8 +115,8 @@ _FORWARD, _BACKWARD = (
     {"backward", "bwd", "bprop", "bw", "b"},
 )
 _INPUT, _WEIGHTS = {"input", "dgrad", "activation"}, {"weight", "weights", "wgrad", "w"}
-_SEND, _RECEIVE, _AGAIN = {"send"}, {"recv", "receive"}, {"recompute", "recomputation", "remat"}
-_FILL = {
+_SEND, _RECEIVE, _RECOMPUTE = {"send"}, {"recv", "receive"}, {"recompute", "recomputation", "remat"}
+_FILLERS = {
     "compute",
     "pass",
     "step",
@@ -134,24 +133,24 @@ _FILL = {
 
 
 def simple(name: str) -> str:
-    """A column's name in small letters, with one _ between words."""
+    """Return a column's name in lower case, with one _ between words."""
     return _WORDS.sub("_", re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()).strip("_")
 
 
 def split_unit(name: str) -> tuple[str, str]:
-    """Split the unit off a column's name: ``start_ms`` is ``start`` in ms; the unit is empty where
-    none is told.
+    """Split a column's name into name and unit, such as ``start_ms`` into ``start`` and ``ms``; the
+    unit is empty if the name has none.
     """
     words, _, last = simple(name).rpartition("_")
     return (words, UNITS[last]) if words and last in UNITS else (simple(name), "")
 
 
 def meanings(names: Iterable[str]) -> dict[str, str]:
-    """Find our column for each name of a file that has one; of several names for one column the
-    surest is taken.
+    """Map each of our columns to the name of that column in a file.
 
-    ``stage`` in a table with a column of global chunks (``gmc``) is the device, as Megatron calls a
-    pipeline rank a stage.
+    Of several names for one column, the least ambiguous name is used. ``stage`` in a table with a
+    column of global chunks (``gmc``) means the device, since Megatron calls a pipeline rank a
+    stage.
     """
     by_word = {split_unit(name)[0]: name for name in reversed(list(names))}
     found = dict[str, str]()
@@ -167,12 +166,12 @@ def meanings(names: Iterable[str]) -> dict[str, str]:
 
 
 def is_known(name: str) -> bool:
-    """Tell whether a column of this name may mean one of ours."""
+    """Return whether a column of this name may correspond to one of our columns."""
     return split_unit(name)[0] in _COLUMN_OF
 
 
 def is_text(name: str) -> bool:
-    """Tell whether a column of this name holds texts, if it means one of ours."""
+    """Return whether a column of this name corresponds to one of our columns of strings."""
     return _COLUMN_OF.get(split_unit(name)[0]) in ("kind", "group")
 
 
@@ -181,14 +180,14 @@ def kind_of(name: str) -> Kind | None:
     if name.upper() in _KINDS:
         return _KINDS[name.upper()]
     words = set(_WORDS.split(re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower())) - {""}
-    known = _FORWARD | _BACKWARD | _INPUT | _WEIGHTS | _SEND | _RECEIVE | _AGAIN | _FILL
+    known = _FORWARD | _BACKWARD | _INPUT | _WEIGHTS | _SEND | _RECEIVE | _RECOMPUTE | _FILLERS
     if not words or words - known:
         return None
     forward, backward = bool(words & _FORWARD), bool(words & _BACKWARD)
     if words & (_SEND | _RECEIVE):
         side = "SEND" if words & _SEND else "RECV"
         return _KINDS[f"{side}_{'F' if forward else 'B'}"] if forward != backward else None
-    if words & _AGAIN:
+    if words & _RECOMPUTE:
         return Kind.R
     if words & _WEIGHTS:
         return Kind.W
@@ -198,8 +197,8 @@ def kind_of(name: str) -> Kind | None:
 
 
 def group_of(name: str) -> str:
-    """Whom an op is with, by its name: ``replicas``, ``ends`` (first and last device), ``all``, or
-    ``device``.
+    """Return the group of devices that an op joins, judged by its name: ``replicas``, ``ends``
+    (first and last device), ``all``, or ``device`` (none).
     """
     words = set(_WORDS.split(name.lower()))
     reduces = bool(words & {"reduce", "allreduce", "scatter", "gather", "allgather", "unshard"})
@@ -213,9 +212,7 @@ def group_of(name: str) -> str:
 
 
 def communicates(name: str) -> bool:
-    """Return whether an op between is a message or a collective by its name, and not work of a
-    device alone.
-    """
+    """Return whether an op between steps is a message or a collective, judged by its name."""
     words = set(_WORDS.split(name.lower()))
     return bool(
         words

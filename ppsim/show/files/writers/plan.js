@@ -150,7 +150,7 @@ function showTable() {
   const sizes = SIZES.filter(key => rows.some(plan => plan[key] > 1));
   const longest = Math.max(...rows.map(plan => plan.step_s)); // so that no bar is cut
   const [step, memory] = ['step_s', 'memory'].map(key => inColumn(rows.map(plan => plan[key])));
-  const head = [['#', 'left'], ...sizes.map(key => [key]), ['mbs'], ['schedule', 'left'], ['step, s'], ['', 'left'], ['where it goes', 'left'], ['MFU'],
+  const head = [['#', 'left'], ...sizes.map(key => [key]), ['mbs'], ['schedule', 'left'], ['step, s'], ['tied', 'left'], ['where it goes', 'left'], ['MFU'],
     ['memory, GiB'], ['up to the cap', 'left'], ['loses by', 'left']];
   const cells = (plan, i) => [`<button type="button" aria-label="Plan ${plan.rank}: ${escapeText(nameOf(plan))}">${plan.rank}</button>`,
     ...sizes.map(key => plan[key]), plan.mbs, escapeText(family(plan) + (plan.recompute === 'none' ? '' : `, ${plan.recompute} recompute`)),

@@ -1,0 +1,85 @@
+"""Values that Python gives are read as an option's kind, or refused in one sentence."""
+
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ppsim
+from ppsim.errors import InputError
+
+SHAPE: dict[str, Any] = {"devices": 2, "microbatches": 4}
+SWEPT: dict[str, Any] = {"devices": 2, "microbatches": 4, "metric": "makespan"}
+ENDLESS = 10**5000  # a number that Python does not write
+REFUSED: dict[str, list[Any]] = {
+    "devices": [float("inf"), float("nan"), 2.5, b"2", [2], 2j, {2}],
+    "microbatches": [np.True_, range(10**9), np.array([2, 3]), ENDLESS],
+    "comm": [10**400, b"1", [1], "x", np.datetime64("2026-01-01")],
+    "tf": [b"2", bytearray(b"x"), [True], np.True_, [[2]], ["x"], {}, 10**400, [10**400]],
+    "tb": [np.ones((2, 2)), [None], 1j, ENDLESS, [ENDLESS], range(10**9)],
+    "unit": [b"ms", [], {"a": 1}, len, object()],
+    "profile": [0, 5, b"x", ["x"]],
+    "window": [(9, 2), (2,), (1, 2, 3), ("a", "b"), (np.nan, 2), []],
+    "everywhere": [[-1], [0.5], ["x"], [True], [[0]], []],
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [(option, value) for option, values in REFUSED.items() for value in values],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_not_a_value_of_the_option_is_refused(option, value):
+    with pytest.raises(InputError) as caught:
+        ppsim.run("1f1b", **{**SHAPE, option: value})
+    assert option in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("devices", [[0], [-1], [2.5], [True], ["x"], [None], [], [[2]], [10**12]])
+def test_a_list_of_counts_is_refused_as_its_text_is(devices):
+    with pytest.raises(InputError, match="devices: not a count"):
+        ppsim.sweep(["1f1b"], **{**SWEPT, "devices": devices})
+
+
+@pytest.mark.parametrize("name", [5, b"1f1b", {"1f1b": 1}, Fraction(1, 2)])
+def test_a_schedule_is_named_by_a_text_or_a_path(name):
+    with pytest.raises(InputError):
+        ppsim.run(name, **SHAPE)
+
+
+def test_a_path_is_a_schedule_and_one_that_is_too_long_is_refused(tmp_path):
+    (tmp_path / "mine.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    assert ppsim.run(tmp_path / "mine.csv").to_json()["makespan"] == 9
+    with pytest.raises(InputError):
+        ppsim.run(Path("a" * 5000 + ".csv"), **SHAPE)
+
+
+@pytest.mark.parametrize(
+    "tf",
+    [[2, 3], (2, 3), np.array([2, 3]), range(2, 4), "2,3", ["2", "3"], [Fraction(2), Decimal(3)]],
+)
+def test_numbers_are_those_of_any_sequence(tf):
+    found = ppsim.run("1f1b", **SHAPE, tf=tf).to_json()
+    assert found["makespan"] == 24
+    assert found["inputs"]["command"].endswith("--tf 2,3")
+
+
+@pytest.mark.parametrize("devices", [[2, 3], (2, 3), np.array([2, 3]), range(2, 4), "2,3", "2:3:1"])
+def test_counts_are_those_of_any_sequence(devices):
+    found = ppsim.sweep(["1f1b"], **{**SWEPT, "devices": devices})
+    assert [each["devices"] for each in found] == [2, 3]
+
+
+def test_a_window_is_two_times_in_order(tmp_path):
+    def figure(window: object) -> bytes:
+        ppsim.run("1f1b", **SHAPE).save(str(tmp_path / "a.svg"), window=window)
+        return (tmp_path / "a.svg").read_bytes()
+
+    typed = figure("2:9")
+    assert typed != figure(None)
+    for window in ((2, 9), [2, 9], np.array([2, 9])):
+        assert figure(window) == typed
