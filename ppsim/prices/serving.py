@@ -55,7 +55,7 @@ class ServedOptions:
                 "mb_scale",
             ),
             lambda g: not g["serve"],
-            "{options} cannot be combined with --serve, whose batches are equal and not trained",
+            "{options} cannot be combined with --serve, which has equal batches and no training",
             "leave it out",
         ),
     )

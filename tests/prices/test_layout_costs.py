@@ -76,9 +76,9 @@ def test_messages_of_stages_that_take_no_time_arrive(p2p):
     ("words", "said"),
     [
         (["--t-layer", "2"], "needs --layout"),
-        ([*LAYOUT, "--tf", "2"], "so --tf cannot be given too"),
+        ([*LAYOUT, "--tf", "2"], "--tf cannot be combined with --layout"),
         ([*LAYOUT, "--comm=-1"], "comm must be zero or more, finite and at most 1e+100, got -1"),
-        ([*LAYOUT, "--cost-per", "stage"], "so --cost-per cannot be given too"),
+        ([*LAYOUT, "--cost-per", "stage"], "--cost-per cannot be combined with --layout"),
         ([*LAYOUT, "--t-layer", "2,3"], "2 times for 6 layers"),
         ([*LAYOUT, "--t-head=-1"], "--t-head must be zero or more"),
         ([*LAYOUT, "--devices", "3"], "rule stage-count"),

@@ -284,7 +284,7 @@ def test_other_questions_take_no_chunks(question):
         question, *name, "--devices", "4", "--mb", "4", "--chunked", "1000", *LAW
     )
     assert code == 2
-    assert "other schedules" in said
+    assert "needs forward-only" in said
 
 
 def test_chunks_in_compare_and_sweep():

@@ -200,7 +200,7 @@ def test_a_profile_gives_the_share_of_attention():
         (("--padded",), "--padded needs --lengths"),
         ((*DRAWN, "--padded"), "--padded has no effect"),
         ((*DRAWN, "--law", "x"), "not a law: 'x'"),
-        (("--lengths", "FILE", "--mbs", "2"), "--mbs is of a distribution"),
+        (("--lengths", "FILE", "--mbs", "2"), "--mbs needs a distribution"),
         (("--lengths", "FILE", "--replicas", "4"), "has 3 replicas, and --replicas is 4"),
         (("--t-reduce", "2"), "--t-reduce is of replicas"),
         (

@@ -160,6 +160,6 @@ def test_a_distribution_is_drawn_as_run_draws_it():
 def test_lengths_without_meaning_for_memory_are_refused(tmp_path):
     path = write(tmp_path / "l.csv", [[[100]] * 8])
     said = str(refused("memory", "1f1b", "--devices", "4", "--mb", "8", "--padded"))
-    assert "there are none" in said
+    assert "needs --lengths" in said
     words = ("decode", "--serve", "--devices", "4", "--model", "llama3-8b", "--cap", "60GiB")
     assert "no effect" in str(refused("memory", *words, "--lengths", path))

@@ -168,13 +168,16 @@ REFUSED = [
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--tf", "2"), "no time changes"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--te", "2"), "no time changes"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--feedback", "2"), "no time changes"),
-    (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--dp", "2"), "is of training"),
+    (
+        ("memory", "--serve", *LLAMA, "--cap", "9GiB", "--dp", "2"),
+        "cannot be combined with --serve",
+    ),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--tp", "3"), "does not divide"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB,8GiB"), "2 numbers for 8 devices"),
     (("memory", "--serve", *LLAMA, "--cap", "12GiB", "-o", "x.svg"), "--serve has none"),
     (
         ("memory", "1f1b", "--devices", "4", "--mb", "8", "--kv-bits", "8"),
-        "of a pipeline that serves",
+        "needs --serve",
     ),
     (
         ("partition", "decode", "--serve", "tokens", "--devices", "4", "--num-layers", "8"),
