@@ -105,7 +105,7 @@ def test_the_palettes_that_are_for_all_eyes_and_for_grey_say_so():
     (words,) = (
         each.help for each in FigureOptions.__dataclass_fields__["palette"].metadata.values()
     )
-    for part, which in (("for all eyes", "seen"), ("for grey print", "in_grey")):
+    for part, which in (("for colour-blind readers", "seen"), ("for grey print", "in_grey")):
         named = words.split(part)[0].split(",")[-1].split(":")[-1]
         assert {*named.replace("and", " ").split()} == {
             n for n, p in PROMISED.items() if getattr(p, which)
