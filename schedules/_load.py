@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.source import read_bytes
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import PAIRED, Packed, pack
 from ppsim.core.schedule import Schedule
@@ -149,7 +148,9 @@ def _refuse_missing_file(source: str) -> None:
             "a file; ppsim read and ppsim explain --trace take a run's folder",
         )
     if "/" in source or (Path(source).suffix and source.lower().endswith(tuple(readable()))):
-        read_bytes(source)  # says why it cannot be read
+        from ppsim.base.source import read_bytes
+
+        read_bytes(source)  # raises an error that says why it cannot be read
         raise InputError(
             f"the name of '{source}' does not say its format", f"one of {' '.join(readable())}"
         )

@@ -205,9 +205,9 @@ def test_a_plan_is_drawn_read_and_planned_again(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["model", "llama3-8b", "--tp", "4"], "has tp 2, and --tp is given"),
+        (["model", "llama3-8b", "--tp", "4"], "has tp 2, and --tp differs"),
         ([*PLAN, "--gpus", "16"], "has 8 ranks, and --gpus is 16"),
-        ([*PLAN, "--pp", "4,8"], "has pp 2, and --pp is given"),
+        ([*PLAN, "--pp", "4,8"], "has pp 2, and --pp differs"),
     ],
 )
 def test_sizes_that_contradict_the_file_are_refused(tmp_path, words, message):
