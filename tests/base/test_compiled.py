@@ -230,7 +230,7 @@ def test_kernels_give_the_same_without_machine_code(monkeypatch):
     )
     with monkeypatch.context() as late:
         late.setattr(compiled, "seconds_left", lambda: 0.0)
-        late.setattr(compiled, "_is_kept", lambda stamped: False)
+        late.setattr(compiled, "_is_cached", lambda stamped: False)
         assert run() == expected
     monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
     compiled._compiles.cache_clear()

@@ -313,7 +313,7 @@ def drop_launch_bound(runs: Sequence[Measured]) -> tuple[list[Measured], dict[st
                 f"{run.name} is launch-bound: the host needed {issued_share(run):.0%} of the "
                 f"makespan of "
                 f"{np.median(run.makespans):.1f} ms to issue the ops, so the GPU waited for it",
-                "ops of 5 ms or more, e.g. --hidden 4096 --heads 32 --seq 2048",
+                "ops of 5 ms or more, such as --hidden 4096 --heads 32 --seq 2048",
             )
         if bound.any():
             dropped[run.name] = int(bound.sum())

@@ -584,7 +584,7 @@ def read_model(spec: str, seq: int | None = None) -> Model:
     try:
         return model if seq is None else replace(model, seq=seq)
     except RefusedValue as refused:
-        raise InputError(f"--{refused}", "e.g. --seq 4096") from None
+        raise InputError(f"--{refused}", "such as --seq 4096") from None
 
 
 def read_trained(spec: str, seq: int | None = None) -> Model:

@@ -202,7 +202,7 @@ def test_code_that_fails_in_a_process_of_the_run_is_bad_input(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--ops", "timed"), "--module has stages that compute"),
+        (("--ops", "timed"), "--module makes stages that compute"),
         (("--hidden", "64"), "--module makes the stages, so --hidden"),
         (("--runner", "partitioned"), "not those of --module"),
         (
