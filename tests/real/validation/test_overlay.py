@@ -336,7 +336,7 @@ def test_a_run_is_picked_and_its_ops_are_joined(tmp_path):
         )
         assert "ZB-1P measured \u2212 GPipe measured, ms of a device on average" in headings
         said = browser.run("document.getElementById('story').textContent")
-        assert "replay: each op's own measured time" in said
+        assert "replay: the measured time of each op" in said
         assert browser.run("document.getElementById('fault').textContent") == ""
 
 
