@@ -33,11 +33,12 @@ def test_a_microbatch_over_four_ranks_takes_a_quarter(tmp_path):
 
 
 def test_without_lengths_all_others_stay_as_they_are(tmp_path):
-    path = written(tmp_path, "replica,microbatch,cp,factor\n,1,2,0.6\n1,1,4,0.3\n")
+    """A row of the last replica overrides the row of all replicas."""
+    path = written(tmp_path, "replica,microbatch,cp,factor\n,1,2,0.6\n2,1,4,0.3\n")
     found = ask(*SHAPE, "--cp-of", path, "--replicas", "3")
-    assert found["lengths"]["factors"] == [[1, 0.6, 1, 1], [1, 0.3, 1, 1], [1, 0.6, 1, 1]]
+    assert found["lengths"]["factors"] == [[1, 0.6, 1, 1], [1, 0.6, 1, 1], [1, 0.3, 1, 1]]
     alone = [ask(*SHAPE, "--mb-scale", text)["makespan"] for text in ("1,0.6,1,1", "1,0.3,1,1")]
-    assert found["replicas"]["makespans"] == pytest.approx([alone[0], alone[1], alone[0]])
+    assert found["replicas"]["makespans"] == pytest.approx([alone[0], alone[0], alone[1]])
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-1p"])
