@@ -153,6 +153,13 @@ def test_a_file_that_names_no_command_has_none(content):
     assert read_origin("a") is None
 
 
+def test_of_several_runs_the_first_names_the_command():
+    runs = [{"command": f"ppsim run {name} --stages 2 --mb 2"} for name in ("gpipe", "1f1b")]
+    for content in ({"runs": runs}, runs):
+        Path("a.json").write_text(json.dumps(content))
+        assert read_inputs("a.json") == runs[0]
+
+
 @pytest.mark.parametrize(
     "command", ["", "rm -rf x", "ppsim 'unclosed", "x=1 ppsim run", "/tmp/ppsim run"]
 )

@@ -3,10 +3,15 @@ at the reduction.
 """
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from ppsim.core.costs import costs_for
 from ppsim.inputs.profile.scale import parse_scale
+from ppsim.prices.data_parallel.replicas import slowed_costs
+from ppsim.schedules import generate
 from tests.commands import answer, invoke, refused
 
 SHAPE = ("--devices", "4", "--mb", "8")
@@ -51,6 +56,23 @@ def test_the_one_line_says_the_step_too():
         "run", "--schedule", "1f1b", "--devices", "2", "--mb", "2", "-q", "--replicas", "4,1=1.5"
     ).stdout
     assert line.endswith("step of 4 replicas 13.5 t_F\n")
+
+
+def test_a_slow_device_that_only_computes_is_slow_by_its_speed():
+    """The durations are those of slowed ops either way; bounds know the speed alone. Times of
+    single ops take no speed: they are multiplied.
+    """
+    schedule = generate("1f1b", stages=2, microbatches=4)
+    factors = np.array([1.0, 2.0])
+    costs = costs_for(schedule)
+    each = replace(costs, each=np.arange(1.0, len(schedule) + 1))
+    speed = slowed_costs(schedule, costs, factors).speed
+    assert speed is not None
+    assert speed.tolist() == [1.0, 0.5]
+    assert slowed_costs(schedule, each, factors).speed is None
+    for given in (costs, each):
+        slowed = slowed_costs(schedule, given, factors).durations(schedule)
+        assert slowed.tolist() == (given.durations(schedule) * factors[schedule.device]).tolist()
 
 
 def test_equal_replicas_wait_for_nobody():

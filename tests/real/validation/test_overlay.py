@@ -177,7 +177,9 @@ def test_many_cells_become_an_image_and_the_legend_tells_the_halves():
     made = session("1f1b", devices=80, microbatches=16)
     page = figure(made)
     rows, strip = page.axes
-    assert rows.images[0].get_array().shape[0] == 160
+    image = rows.images[0]
+    assert image.get_array().shape[0] == 160
+    assert image.get_extent() == [0, rows.get_xlim()[1], 160, 0]  # all devices, from time 0 on
     assert not rows.patches
     assert strip.collections[0].get_rasterized()
     assert "Upper half of a row predicted, lower half measured" in [

@@ -22,6 +22,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import PpsimError
 from ppsim.schedules import families, generate, list_alike, recognise
+from ppsim.show.files import editing
 from ppsim.show.files.document import Document, save
 from ppsim.show.files.editing import hash_queues, why_not_blank
 from ppsim.show.files.page_parts import read_part
@@ -225,6 +226,22 @@ def test_a_page_of_any_size_names_all_families(
     browser.run("for (let i = 0; i < 20; i++) ppsim.move(0, 0, 60)")
     said = browser.run("document.getElementById('edited').textContent")
     assert (f"not compared with {', '.join(others)}" in said) == bool(others)
+
+
+@pytest.mark.parametrize(("spare", "is_included"), [(0, True), (-1, False)])
+def test_queues_of_known_schedules_are_included_up_to_a_size(
+    spare, is_included, tmp_path, monkeypatch
+):
+    """Of a larger one the page has the name, and not the queues."""
+    known = generate("gpipe", devices=2, microbatches=3)
+    monkeypatch.setattr(editing, "MOST_WHOLE", len(known) + spare)
+    schedule = generate("1f1b", devices=2, microbatches=3)
+    costs = costs_for(schedule)
+    timeline = simulate(schedule, costs)
+    document = Document((timeline,), ("x",), costs=(costs,), known=({"gpipe": known},))
+    save(document, str(tmp_path / "x.html"))
+    (found,) = re.findall(r'"known":({[^}]*})', (tmp_path / "x.html").read_text())
+    assert ("rows" in json.loads(found)) == is_included
 
 
 @pytest.mark.browser
