@@ -5,10 +5,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
 import ppsim
+from ppsim.ask.types import Share
 from ppsim.errors import InputError
 
 SHAPE: dict[str, Any] = {"devices": 2, "microbatches": 4}
@@ -83,3 +85,17 @@ def test_a_window_is_two_times_in_order(tmp_path):
     assert typed != figure(None)
     for window in ((2, 9), [2, 9], np.array([2, 9])):
         assert figure(window) == typed
+
+
+@pytest.mark.parametrize(
+    ("given", "share"), [("5%", 0.05), ("0.05", 0.05), ("1", 1.0), ("150%", 1.5), (0.5, 0.5)]
+)
+def test_a_share_is_a_fraction_or_a_percentage(given, share):
+    assert Share().convert(given, None, None) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("given", ["5", "1.01", "-1%", "x", "inf", "nan"])
+def test_what_is_not_a_share_is_refused(given):
+    """5 may mean 500 % or 5 %."""
+    with pytest.raises(click.BadParameter, match=given):
+        Share().convert(given, None, None)
