@@ -269,11 +269,13 @@ def _pack(
     """Try some numbers of microbatches, from the fewest that hold the tokens up to those given."""
     if not load.sequences.in_tokens:
         raise InputError("--max-tokens is of tokens, and the file has factors", "leave it out")
+    from ppsim.search.dealing.deal import refuse_long_sequences
+
+    most = float(options.max_tokens or 0)
+    refuse_long_sequences(load.sequences.length.max(axis=1), most)
     M = given[0].whole_microbatches
     made: dict[int, tuple[Schedule, Costs]] = {}
-    least = _least_microbatches(
-        load.sequences, float(options.max_tokens or 0), across=options.across
-    )
+    least = _least_microbatches(load.sequences, most, across=options.across)
     for count in _numbers(least, M):
         if count == M:
             made[M] = given

@@ -81,7 +81,25 @@ def deal(problem: Problem, seconds: float, seed: int = 0, kicks: int = KICKS) ->
     Raises:
         InputError: a sequence, or the sequences of a replica, do not fit into microbatches.
     """
+    if problem.tokens is not None:
+        refuse_long_sequences(problem.tokens, problem.most)
     return _Search(problem, monotonic() + seconds, seed).run(kicks)
+
+
+def refuse_long_sequences(tokens: Floats, most: float) -> None:
+    """Raise InputError if a sequence has more tokens than a microbatch may have.
+
+    Args:
+        tokens: the tokens of each sequence, shape (sequences,).
+        most: the tokens of a microbatch at most.
+    """
+    if float(tokens.max()) > most:
+        longest = format_number(float(tokens.max()))
+        raise InputError(
+            f"a sequence of {longest} tokens does not fit into microbatches of "
+            f"{format_number(most)}",
+            f"--max-tokens {longest.replace(',', '')}",
+        )
 
 
 class _Search:
@@ -399,11 +417,5 @@ class _Search:
 
     def _does_not_fit(self) -> InputError:
         """Return the error for sequences that do not fit into microbatches."""
-        problem = self.problem
-        tokens = np.zeros(1) if problem.tokens is None else problem.tokens
-        if float(tokens.max()) > problem.most:
-            most, longest = format_number(problem.most), format_number(float(tokens.max()))
-            message = f"a sequence of {longest} tokens does not fit into microbatches of {most}"
-            return InputError(message, f"--max-tokens {longest.replace(',', '')}")
-        message = f"the sequences do not fit into {problem.microbatches} microbatches"
+        message = f"the sequences do not fit into {self.problem.microbatches} microbatches"
         return InputError(message, "a larger --max-tokens, or more --mb")

@@ -344,6 +344,8 @@ def test_python_deals_by_the_same_options(tmp_path):
             "--lowered and --deal",
         ),
         (("--lengths", "uniform:5:9", "--max-tokens", "1"), "does not fit into microbatches of 1"),
+        # said before any of the many thousand microbatches is tried
+        (("--lengths", "uniform:5000:9000", "--max-tokens", "1"), "does not fit into microbatches"),
     ],
 )
 def test_what_cannot_be_dealt_is_refused(words, says):
