@@ -540,7 +540,8 @@ def step_time(
     if parallel.pp == 1:
         # The first forward and the last backward run alone.
         ends = costs.costs.time[[Kind.F, Kind.B]].sum() / 1e3
-        pipeline, bubble = (parallel.microbatches - 1) * work + ends, 0.0
+        pipeline = (parallel.microbatches - 1) * work + ends
+        busy, bubble = pipeline, 0.0
         held = on_one_device(costs.time[Kind.F], costs.time[Kind.B], pipeline)
     else:
         schedule = schedule or queues_of(parallel, costs)
@@ -550,7 +551,8 @@ def step_time(
         work += _split_share(schedule) * float(
             costs.time[[Kind.I, Kind.W]].sum() - costs.time[Kind.B].sum()
         )
-        bubble = 1 - parallel.microbatches * work / parallel.pp / pipeline
+        busy = parallel.microbatches * work / parallel.pp
+        bubble = 1 - busy / pipeline
     reduction = seen_seconds(held, parallel, costs.time[Kind.F], costs.dp, costs.gather)
     optimizer = float(np.bincount(held.device, costs.optimizer[held.stage]).max())
     total = pipeline + reduction + optimizer
@@ -559,7 +561,7 @@ def step_time(
     return Step(
         seconds=total,
         pipeline=pipeline,
-        work=parallel.microbatches * work / parallel.pp,
+        work=busy,
         bubble=bubble,
         reduction=reduction,
         optimizer=optimizer,

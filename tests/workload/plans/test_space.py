@@ -698,6 +698,14 @@ def test_a_row_says_where_its_time_goes():
     assert sum(found["memory_parts"].values()) == pytest.approx(peaks.total.max())
 
 
+def test_a_plan_without_a_pipeline_has_no_bubble():
+    """All its time is work: nothing is left by rounding, for tables and pages to show."""
+    for microbatches in range(1, 30):
+        step = step_time(DENSE, MACHINE, Parallel(tp=2, dp=4, microbatches=microbatches))
+        assert (step.bubble, step.pipeline - step.work) == (0.0, 0.0)
+        assert step.seconds == pytest.approx(step.work + step.reduction + step.optimizer)
+
+
 def test_the_fewest_gpus_that_fit_are_found_by_doubling():
     large = replace(DENSE, layers=80, hidden=8192, heads=64, ffn=28672)
     task = replace(small(large, tp=(2,), schedules=("1f1b",), recompute=("full",)), gpus=2, gbs=64)
