@@ -203,8 +203,8 @@ class Asked:
         """Return the value of an option of another part."""
         return self.values[name]
 
-    def given(self, *names: str) -> dict[str, Any]:
-        """Return the values of those of these options that are given, by name."""
+    def given_values(self, *names: str) -> dict[str, Any]:
+        """Return the values of the named options, by name, without options that were not given."""
         return {name: self.values[name] for name in names if self.values[name] is not None}
 
     @cached_property

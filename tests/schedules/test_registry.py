@@ -366,20 +366,20 @@ def generate_any(name):
 def test_a_small_schedule_is_generated_once_for_the_same_shape_and_costs():
     """Costs count where queues follow them, in any unit; a large schedule is not kept."""
 
-    def made(name, ti=1.0, mb=4, **options):
+    def generated(name, ti=1.0, mb=4, **options):
         costs = lambda schedule: costs_for(schedule, tf=1.0, ti=ti)  # noqa: E731
         return generate_once(name, devices=4, microbatches=mb, costs=costs, **options)
 
     def queues(schedule):
         return schedule.packed().tobytes()
 
-    assert made("1f1b") is made("1F1B") is made("1f1b", ti=9.0)
-    assert made("zb-auto") is made("zb-auto")
-    assert queues(made("zb-auto", ti=0.1)) != queues(made("zb-auto", ti=9.0))
-    assert made("zb-v", limit=8) is not made("zb-v", limit=9)
-    assert made("1f1b", mb=8) is not made("1f1b")
-    assert made("1f1b", mb=CACHED_CELLS // 4) is made("1f1b", mb=CACHED_CELLS // 4)
-    assert made("1f1b", mb=CACHED_CELLS) is not made("1f1b", mb=CACHED_CELLS)
+    assert generated("1f1b") is generated("1F1B") is generated("1f1b", ti=9.0)
+    assert generated("zb-auto") is generated("zb-auto")
+    assert queues(generated("zb-auto", ti=0.1)) != queues(generated("zb-auto", ti=9.0))
+    assert generated("zb-v", limit=8) is not generated("zb-v", limit=9)
+    assert generated("1f1b", mb=8) is not generated("1f1b")
+    assert generated("1f1b", mb=CACHED_CELLS // 4) is generated("1f1b", mb=CACHED_CELLS // 4)
+    assert generated("1f1b", mb=CACHED_CELLS) is not generated("1f1b", mb=CACHED_CELLS)
 
 
 def test_a_file_that_declares_another_schedule_of_a_name_gets_its_own_queues(tmp_path, monkeypatch):

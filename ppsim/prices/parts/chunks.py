@@ -112,7 +112,7 @@ class Chunks(Source):
         from ppsim.core.ops import COMPUTE
         from ppsim.prices.chunked import times_of_chunks
 
-        numbers = {"unit": "ms"} | asked.given(*COSTS)
+        numbers = {"unit": "ms"} | asked.given_values(*COSTS)
         scale = np.tile(
             times_of_chunks(asked, schedule.n_devices, schedule.whole_microbatches),
             (len(COMPUTE), 1),

@@ -42,7 +42,7 @@ class Numbers(Source):
         """Return the costs: times as given, defaults for the others."""
         from ppsim.core.costs import costs_for
 
-        return costs_for(schedule, **asked.given(*COSTS))
+        return costs_for(schedule, **asked.given_values(*COSTS))
 
     def used(self, schedule: Schedule, asked: Asked) -> set[str]:
         """Return the times of kinds of op that the schedule has, or whose sum or difference it

@@ -90,9 +90,9 @@ def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
     if limit >= 2 * min(P, M):
         yield _read(problem.placement, M, order_zb_v(problem.costs, P, M, limit))
     within = _blocks_within(P, limit)
-    completed = _completed if 6 * P * M < LARGE else _completed_anew
+    completed_block = _completed_block_cached if 6 * P * M < LARGE else _completed_block
     for nth in within[: max(FEWEST_TRIED, OPS_TRIED // (6 * P * M))]:
-        yield completed(P, M, nth)
+        yield completed_block(P, M, nth)
     yield from (queues for _, queues in write_v(problem))
     if not within or (6 * P * M >= LARGE and can_compile()):
         from ppsim.search.rules.policies import write_near_cap
@@ -114,12 +114,12 @@ def _blocks_within(P: int, limit: int) -> list[int]:
     return sorted(within, key=lambda nth: -int(blocks[nth].lifespans.sum()))
 
 
-def _completed_anew(P: int, M: int, nth: int) -> Queues:
+def _completed_block(P: int, M: int, nth: int) -> Queues:
     """Return the order of the n-th block, completed for all microbatches."""
     return _read(place("v", P, 2 * P), M, complete(_blocks(P)[nth], M))
 
 
-_completed = lru_cache(maxsize=512)(_completed_anew)
+_completed_block_cached = lru_cache(maxsize=512)(_completed_block)
 
 
 def list_blocks(placement: Placement) -> list[Block]:

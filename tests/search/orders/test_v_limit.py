@@ -156,7 +156,7 @@ def test_orders_begin_with_what_the_limit_allows(
     monkeypatch.setattr(v_limit, "list_blocks", lambda placement: blocks(placement.n_devices))
     monkeypatch.setattr(v_limit, "order_zb_v", lambda *given: "greedy")
     monkeypatch.setattr(v_limit, "complete", complete)
-    monkeypatch.setattr(v_limit, "_completed", v_limit._completed_anew)  # nothing is kept
+    monkeypatch.setattr(v_limit, "_completed_block_cached", v_limit._completed_block)
     monkeypatch.setattr(v_limit, "_read", lambda placement, microbatches, queues: queues)
     monkeypatch.setattr(v_limit, "write_v", lambda problem: [("", "pass")])
     monkeypatch.setattr(policies, "write_near_cap", lambda problem: [("", "near")])
@@ -175,7 +175,7 @@ def test_a_block_that_holds_just_the_limit_is_tried(monkeypatch):
     least, tried = min(int(block.peaks.max()) for block in blocks(4)), list[int]()
     monkeypatch.setattr(v_limit, "list_blocks", lambda placement: blocks(placement.n_devices))
     monkeypatch.setattr(v_limit, "complete", lambda block, M: tried.append(int(block.peaks.max())))
-    monkeypatch.setattr(v_limit, "_completed", v_limit._completed_anew)  # nothing is kept
+    monkeypatch.setattr(v_limit, "_completed_block_cached", v_limit._completed_block)
     monkeypatch.setattr(v_limit, "_read", lambda placement, microbatches, queues: queues)
     for limit in (least - 1, least):
         list(
