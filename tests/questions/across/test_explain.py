@@ -402,6 +402,7 @@ def test_a_layout_counts_layers_where_a_profile_has_no_bytes_of_activations(tmp_
     assert "no activation bytes" in str(refused("explain", *words, *LAYOUT, "--cap", "8GiB"))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "env", [{}, {"NO_COLOR": "", "FORCE_COLOR": "1", "TERM": "xterm"}], ids=["none", "sixteen"]
 )

@@ -977,6 +977,7 @@ DEEPSEEK_V4: dict[str, Any] = {"model": "deepseek-v4-flash", "cluster": "gb300-n
 DEEPSEEK_V4 |= {"gpus": 64, "gbs": 64, "cp": [1], "pp": [1], "ep": [64], "mbs": [1], "top": 40}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("software", "divided"),
     [
