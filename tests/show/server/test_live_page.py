@@ -88,7 +88,7 @@ def test_a_refusal_is_shown_and_the_drawing_stays(address, browser):
     browser.wait("document.getElementById('refused').textContent")
     assert "nonsense" in text(browser, "#refused")
     assert text(browser, "h1") == "1F1B · ZB-1P"
-    assert text(browser, "#stale") == "not what the controls ask for"
+    assert text(browser, "#stale") == "the chart does not follow the controls: see the message"
     browser.wait("getComputedStyle(document.getElementById('chart')).opacity < 1")
 
 
