@@ -179,8 +179,7 @@ def check(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -332,8 +331,7 @@ def compare(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -355,17 +353,18 @@ def compare(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -381,37 +380,37 @@ def compare(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
             stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -427,20 +426,22 @@ def compare(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -452,9 +453,10 @@ def compare(
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
         sequence: Tokens in a sequence (the model's).
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
-        layouts: Layers per stage by a name of ppsim plan (even).
+        zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
+            gradients (2), also weights (3).
+        again: Recompute in every backward (none).
+        layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
@@ -494,9 +496,9 @@ def compare(
         deal: Deal the sequences of --lengths again over as many microbatches of their replica;
             the step never gets longer. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+        max_tokens: Pack the sequences again into microbatches of at most this many tokens,
             padding included; their number is the one with the shortest step.
-        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
+        deal_for: Time limit of the search for a dealing, in seconds. (default 2.0)
         format: Format of every -o instead of its suffix's, such as svg.
         style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -520,7 +522,7 @@ def compare(
         per_device: Write idle share and peak next to every row of figures.
         cap: Memory cap of a device: a number of activations of a device's 1/P share of the
             model, or of one layer with --layout; or a size such as 60GiB, which needs
-            --profile. A list has one cap for each device.
+            --profile, or --model with --cluster. A list has one cap for each device.
         memory: Draw the memory of the devices below each chart.
         tradeoff: Draw time against peak activations, with the Pareto front, instead of charts.
     """
@@ -643,17 +645,18 @@ def convert(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -669,37 +672,37 @@ def convert(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
             stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -828,8 +831,7 @@ def diff(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -851,17 +853,18 @@ def diff(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -877,37 +880,37 @@ def diff(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
             stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -1114,8 +1117,7 @@ def explain(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -1137,17 +1139,18 @@ def explain(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -1163,37 +1166,37 @@ def explain(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
             stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -1209,20 +1212,22 @@ def explain(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -1234,9 +1239,10 @@ def explain(
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
         sequence: Tokens in a sequence (the model's).
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
-        layouts: Layers per stage by a name of ppsim plan (even).
+        zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
+            gradients (2), also weights (3).
+        again: Recompute in every backward (none).
+        layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
@@ -1287,9 +1293,9 @@ def explain(
         deal: Deal the sequences of --lengths again over as many microbatches of their replica;
             the step never gets longer. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+        max_tokens: Pack the sequences again into microbatches of at most this many tokens,
             padding included; their number is the one with the shortest step.
-        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
+        deal_for: Time limit of the search for a dealing, in seconds. (default 2.0)
         heat: Instead of the schedule, draw each worker's slowdown over the steps of a job, or
             with --lengths the times of every replica's microbatches, as given and as dealt.
         format: Format of every -o instead of its suffix's, such as svg.
@@ -1440,8 +1446,7 @@ def jitter(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -1463,17 +1468,18 @@ def jitter(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -1489,37 +1495,37 @@ def jitter(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
             stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -1535,20 +1541,22 @@ def jitter(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -1560,16 +1568,17 @@ def jitter(
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
         sequence: Tokens in a sequence (the model's).
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
-        layouts: Layers per stage by a name of ppsim plan (even).
+        zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
+            gradients (2), also weights (3).
+        again: Recompute in every backward (none).
+        layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         cluster: The cluster of --model, such as dgx-h100, or a TOML file.
         cv: Noise of each op, copy, collective and message: standard deviation over mean. An op
             on all devices takes the longest of one draw for each. (default 0.05)
         slow_devices: Number of slow devices, picked at random.
-        slowdown: Factor of the compute times of slow devices; copies take as long. (default
-            1.5)
+        slowdown: Factor of the compute times of slow devices; their copies are not slower.
+            (default 1.5)
         slow_links: Number of slow links, picked at random.
         link_slowdown: Factor of the message times on slow links. (default 4.0)
         replicas: Data-parallel replicas, and factors of the times of slow ones: 8,2=1.2 (all of
@@ -1588,7 +1597,7 @@ def jitter(
             parallel with each forward, twice as long with B and I; an op takes the longer of
             both).
         mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
-        samples: Iterations to draw. (default 10000)
+        samples: Number of iterations to simulate. (default 10000)
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
@@ -1750,8 +1759,7 @@ def memory(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -1773,17 +1781,18 @@ def memory(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -1799,37 +1808,37 @@ def memory(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
             stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -1968,20 +1977,22 @@ def model(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -2123,17 +2134,18 @@ def optimize(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -2149,37 +2161,37 @@ def optimize(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
             stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -2314,8 +2326,7 @@ def partition(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -2337,17 +2348,18 @@ def partition(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -2363,37 +2375,37 @@ def partition(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
             stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -2405,8 +2417,8 @@ def partition(
             inside the backward, which waits for the gradient first, give a longer --tb instead.
         num_layers: Number of transformer layers, if --t-layer is one time.
         mtp: MTP layers, on the last stage.
-        least: Least layers of a stage (0: a stage may have only the embedding, only the head,
-            or nothing).
+        least: Minimum number of layers of a stage (0: a stage may have only the embedding, only
+            the head, or nothing).
         model: Bytes for --cap of a model: of the library (ppsim list --models), TOML, or
             config.json with --seq.
         tp: Tensor-parallel ranks of the model.
@@ -2506,19 +2518,19 @@ def plan(
         dp: Data-parallel replicas (default: all that divide the GPUs).
         vp: Chunks of the model on each pipeline device (default: 1 to 12).
         mbs: Sequences in a microbatch (default: 1,2,4,8,16).
-        schedules: Schedules to try: 1f1b,zb-v (default: those of ppsim list that can be
+        schedules: Schedules to try: 1f1b,zb-v (default: all of ppsim list that can be the
             fastest).
         recomputes: Kinds of recompute to try, of none,selective,full (default: all).
         recompute_modules: Modules that selective recompute runs again, of
-            core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (default: the first;
-            the second to the fourth for a model of experts with fused kernels).
+            core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (default: core_attn;
+            for experts with fused kernels layernorm,moe_act,mla_up_proj).
         layouts: Splits of the layers over stages to try, of even,light-last,light-ends,by-
             speed,by-speed-reversed (default: all).
         zero: ZeRO stages to try, of 0,1,2,3 (default: 1; without a pipeline also 3).
         offload: Shares of activations to offload to the host: 0,0.5,1 (default: 0).
         precision: Precision of the linear layers' products. (default bf16)
         seq: Tokens in a sequence (default: the model's).
-        cap: Usable memory of a GPU: 75GiB (default: 94% of it).
+        cap: Usable memory of a GPU: 75GiB (default: 94% of its memory).
         profile: A profile of ppsim calibrate: measured op times instead of the efficiency
             curve's.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
@@ -2527,20 +2539,22 @@ def plan(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -2557,7 +2571,7 @@ def plan(
             profile of ppsim calibrate.
         against: Predict the runs of a table (json, csv, parquet) instead of planning; its rows
             may also name your --model and --cluster.
-        improve: With --against: also plan each run, and say what the plan changes.
+        improve: With --against: also plan each run, and show the changes of the plan.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
         results: Keep finished work in a .parquet or .csv file, and continue from it.
@@ -2746,8 +2760,7 @@ def run(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -2769,17 +2782,18 @@ def run(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -2795,37 +2809,37 @@ def run(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
             stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -2841,20 +2855,22 @@ def run(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -2866,9 +2882,10 @@ def run(
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
         sequence: Tokens in a sequence (the model's).
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
-        layouts: Layers per stage by a name of ppsim plan (even).
+        zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
+            gradients (2), also weights (3).
+        again: Recompute in every backward (none).
+        layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         format: Format of every -o instead of its suffix's, such as svg.
         style: Style of figures (default: screen, and paper for pdf).
@@ -2893,7 +2910,7 @@ def run(
         per_device: Write idle share and peak next to every row of figures.
         cap: Memory cap of a device: a number of activations of a device's 1/P share of the
             model, or of one layer with --layout; or a size such as 60GiB, which needs
-            --profile. A list has one cap for each device.
+            --profile, or --model with --cluster. A list has one cap for each device.
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
             even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
@@ -2913,7 +2930,7 @@ def run(
             blocking.
         t_shape: Time that the host waits between a shape and its message, added to the latency
             of the shape (0).
-        blank: Write a page with empty rows, in which its reader places the ops.
+        blank: Write a page with empty rows, for its reader to place the ops.
         lowered: Write csv with sends and receives (torch's compute_comms).
         merge_bw: Merge I and W of a microbatch into one B if W directly follows I.
         gantt: Draw the chart in the terminal (on). (default True)
@@ -2941,9 +2958,9 @@ def run(
         deal: Deal the sequences of --lengths again over as many microbatches of their replica;
             the step never gets longer. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+        max_tokens: Pack the sequences again into microbatches of at most this many tokens,
             padding included; their number is the one with the shortest step.
-        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
+        deal_for: Time limit of the search for a dealing, in seconds. (default 2.0)
     """
     ...
 
@@ -3076,8 +3093,7 @@ def sweep(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -3100,17 +3116,18 @@ def sweep(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -3126,37 +3143,37 @@ def sweep(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
         per: Times are for a device's 1/P share of the model (device, the default) or for each
             stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -3172,20 +3189,22 @@ def sweep(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -3197,9 +3216,10 @@ def sweep(
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
         sequence: Tokens in a sequence (the model's).
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
-        layouts: Layers per stage by a name of ppsim plan (even).
+        zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
+            gradients (2), also weights (3).
+        again: Recompute in every backward (none).
+        layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         mbs: Sequences in each microbatch of --model (1).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
@@ -3223,7 +3243,7 @@ def sweep(
             of the shape (0).
         cap: Memory cap of a device: a number of activations of a device's 1/P share of the
             model, or of one layer with --layout; or a size such as 60GiB, which needs
-            --profile. A list has one cap for each device.
+            --profile, or --model with --cluster. A list has one cap for each device.
         format: Format of every -o instead of its suffix's, such as svg.
         style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -3300,8 +3320,7 @@ def validate(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.

@@ -121,14 +121,14 @@ class DealOptions:
     max_tokens: int | None = option(
         "--max-tokens",
         type=click.IntRange(1, 1 << 53),
-        help="Pack the sequences again into microbatches of at most so many tokens, padding "
+        help="Pack the sequences again into microbatches of at most this many tokens, padding "
         "included; their number is the one with the shortest step.",
     )
     deal_for: float = option(
         "--deal-for",
         type=click.FloatRange(0, 3600),
         default=SECONDS,
-        help="Seconds after which the search for a dealing ends.",
+        help="Time limit of the search for a dealing, in seconds.",
     )
 
     @property

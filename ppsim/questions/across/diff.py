@@ -1,4 +1,4 @@
-"""Say where the time of two runs differs: by cause, device and op."""
+"""Show where the time of two runs differs: by cause, device and op."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BACKWARD = "backward"  # the sum of B, I and W
 
 @dataclass(frozen=True, kw_only=True)
 class DiffRequest(Request):
-    """Say where the time of two runs differs: by cause, by device, by op.
+    """Show where the time of two runs differs: by cause, by device, by op.
 
     A and B are schedules (1f1b, interleaved:2), which are simulated with the given options, or
     files with times, such as a run's JSON or trace, or folders of real runs (Primus, Kineto) and

@@ -153,7 +153,7 @@ class RunRequest(Request):
     face: FaceOptions = group(FaceOptions, "Output")
     network: NetworkOptions = group(NetworkOptions, "Messages")
     blank: bool = flag(
-        "--blank", help="Write a page with empty rows, in which its reader places the ops."
+        "--blank", help="Write a page with empty rows, for its reader to place the ops."
     )
     lowered: bool = flag(
         "--lowered", help="Write csv with sends and receives (torch's compute_comms)."
