@@ -216,7 +216,7 @@ def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -
     """Return costs with factors of microbatches, shape (1 or stages, microbatches)."""
     import numpy as np
 
-    if made.each is None and len(factors) == 1:
+    if made.op_times is None and len(factors) == 1:
         from ppsim.core.ops import COMPUTE
 
         scale = factors.repeat(schedule.n_slices, axis=1)
@@ -227,7 +227,7 @@ def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -
     from ppsim.core.sequences import linear_times
 
     times = linear_times(schedule, made, by_stage=len(factors) > 1)
-    return replace(made, each=times.durations(factors.reshape(-1, 1))[:, 0])
+    return replace(made, op_times=times.durations(factors.reshape(-1, 1))[:, 0])
 
 
 def beside_collectives(schedule: Schedule, made: Costs, collective: NDArray[np.float64]) -> Costs:
@@ -250,7 +250,7 @@ def beside_collectives(schedule: Schedule, made: Costs, collective: NDArray[np.f
     )
     first, second = schedule.first_of_pairs, schedule.second_of_pairs
     least[first] = least[second] = least[first] + least[second]
-    return replace(made, each=np.maximum(made.durations(schedule), least / schedule.n_slices))
+    return replace(made, op_times=np.maximum(made.durations(schedule), least / schedule.n_slices))
 
 
 def find_load(

@@ -347,7 +347,7 @@ class Run(Answer[RunRequest]):
             return None
         from ppsim.schedules import family_of
 
-        if self.costs.each is not None or family_of(request.schedule.spec) is None:
+        if self.costs.op_times is not None or family_of(request.schedule.spec) is None:
             return None
         from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, find_usable_batches
 

@@ -38,7 +38,7 @@ FILL = """
   for (let i = 0; i < 500; i++) {
     ppsim.fill(policy);
     const { missing, note, queues } = ppsim.state();
-    if (!missing || note.startsWith('nothing')) break;
+    if (!missing || note.startsWith('no further op')) break;
     const device = Number(note.split(' ')[4].replace(':', ''));
     const [choice] = ppsim.choices(device);
     ppsim.place(device, choice.place);
@@ -287,7 +287,7 @@ def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
     assert track > 500
     step = "[...document.querySelectorAll('#editor button')].find(b => b.innerText === 'step')"
     browser.run(f"{step}.click(); 1")
-    assert browser.run("document.querySelector('#status').textContent") == "nothing is placed yet"
+    assert browser.run("document.querySelector('#status').textContent") == "no op is placed yet"
     browser.run(
         "[...document.querySelectorAll('#choices button')].find(b => "
         "b.innerText.startsWith('0F0')).click(); 1"
@@ -372,7 +372,7 @@ def test_slices_are_placed_behind_those_that_they_need(tmp_path, browser):
     browser.run("document.getElementById('edit').click(); document.getElementById('edit').click()")
     buttons = "[...document.querySelectorAll('#editor button')]"
     browser.run(f"{buttons}.find(each => each.textContent === 'stamp').click()")
-    assert browser.run("document.getElementById('status').textContent").startswith("a slice is not")
+    assert browser.run("document.getElementById('status').textContent").startswith("slices cannot be")
     assert browser.errors == []
 
 
