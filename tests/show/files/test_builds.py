@@ -372,7 +372,9 @@ def test_slices_are_placed_behind_those_that_they_need(tmp_path, browser):
     browser.run("document.getElementById('edit').click(); document.getElementById('edit').click()")
     buttons = "[...document.querySelectorAll('#editor button')]"
     browser.run(f"{buttons}.find(each => each.textContent === 'stamp').click()")
-    assert browser.run("document.getElementById('status').textContent").startswith("slices cannot be")
+    assert browser.run("document.getElementById('status').textContent").startswith(
+        "slices cannot be"
+    )
     assert browser.errors == []
 
 

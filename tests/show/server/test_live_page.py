@@ -382,7 +382,9 @@ def test_a_save_that_deadlocks_greys_all_that_is_of_before(browser, tmp_path):
         browser.wait("document.documentElement.hasAttribute('data-told')")
         source.write_text(bad)
         browser.wait("document.getElementById('refused').textContent.includes('deadlock')")
-        browser.wait("document.getElementById('stale').innerText.includes('this is its last version')")
+        browser.wait(
+            "document.getElementById('stale').innerText.includes('this is its last version')"
+        )
         for part in ("lead", "story", "chart", "numbers"):
             shade = "getComputedStyle(document.getElementById('%s')).opacity < 0.5"
             browser.wait(f"document.getElementById('{part}').hidden || {shade % part}")
