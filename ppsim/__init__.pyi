@@ -71,7 +71,7 @@ def calibrate(
     *,
     hidden: int = 512,
     heads: int = 8,
-    sequence: int = 256,
+    seq: int = 256,
     microbatch_size: int = 1,
     layers: int = 2,
     vocab: int = 4096,
@@ -106,7 +106,7 @@ def calibrate(
     Options:
         hidden: Width of the model. (default 512)
         heads: Attention heads; they divide the width. (default 8)
-        sequence: Tokens of one sample. (default 256)
+        seq: Tokens of one sample. (default 256)
         microbatch_size: Samples of a microbatch. (default 1)
         layers: Layers of each device. (default 2)
         vocab: Vocabulary; 0 leaves embedding and head out. (default 4096)
@@ -132,7 +132,7 @@ def calibrate(
 def check(
     file: str,
     *,
-    modes: str | Sequence[str] = (),
+    mode: str | Sequence[str] = (),
     runtime: Literal["torch-2.13", "torch-2.15", "megatron"] | None = None,
     queues: Literal["edge", "pair", "rank"] | None = None,
     shapes: Literal["exchange"] | None = None,
@@ -159,7 +159,7 @@ def check(
         InputError: the file cannot be read, or an option is refused.
 
     Options:
-        modes: Look for deadlocks if sends and receives overlap, are batched, or block;
+        mode: Look for deadlocks if sends and receives overlap, are batched, or block;
             repeatable (default: all three; with --for or --queues, overlap).
         runtime: Check the limits of a runtime, and the queues of its communicators.
         queues: Sends and receives run in order on each directed pair of devices (edge), pair,
@@ -224,7 +224,7 @@ def compare(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -239,7 +239,7 @@ def compare(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -272,9 +272,9 @@ def compare(
     cp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     layouts: Literal["even", "light-last", "light-ends"] | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
@@ -304,7 +304,7 @@ def compare(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -363,7 +363,7 @@ def compare(
         tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
             A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
@@ -399,8 +399,8 @@ def compare(
             attention:0.3 (attention's share of a forward; without a number, the share of the
             model of --profile); W=... is for one kind of op; repeatable.
         speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
         layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
@@ -452,10 +452,10 @@ def compare(
         cp: Context-parallel ranks (1).
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
-        sequence: Tokens in a sequence (the model's).
+        seq: Tokens in a sequence (the model's).
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
-        again: Recompute in every backward (none).
+        recomputes: Recompute in every backward (none).
         layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
@@ -510,7 +510,7 @@ def compare(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -539,7 +539,7 @@ def convert(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -567,7 +567,7 @@ def convert(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -582,7 +582,7 @@ def convert(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -619,7 +619,7 @@ def convert(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -655,7 +655,7 @@ def convert(
         tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
             A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
@@ -691,8 +691,8 @@ def convert(
             attention:0.3 (attention's share of a forward; without a number, the share of the
             model of --profile); W=... is for one kind of op; repeatable.
         speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
         layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
@@ -757,7 +757,7 @@ def diff(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -772,7 +772,7 @@ def diff(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -802,7 +802,7 @@ def diff(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -863,7 +863,7 @@ def diff(
         tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
             A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
@@ -899,8 +899,8 @@ def diff(
             attention:0.3 (attention's share of a forward; without a number, the share of the
             model of --profile); W=... is for one kind of op; repeatable.
         speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
         layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
@@ -950,7 +950,7 @@ def diff(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -1000,7 +1000,7 @@ def explain(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -1015,7 +1015,7 @@ def explain(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -1048,9 +1048,9 @@ def explain(
     cp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     layouts: Literal["even", "light-last", "light-ends"] | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
@@ -1062,9 +1062,9 @@ def explain(
     reduce_grad: bool = False,
     shapes: Literal["exchange"] | None = None,
     t_shape: float | None = None,
-    changes: str | Sequence[str] = (),
-    of_device: int | None = None,
-    of_op: str | None = None,
+    what_if: str | Sequence[str] = (),
+    device: int | None = None,
+    op: str | None = None,
     cap: str | None = None,
     replicas: int | str | None = None,
     t_reduce: float = 0.0,
@@ -1085,7 +1085,7 @@ def explain(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -1149,7 +1149,7 @@ def explain(
         tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
             A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
@@ -1185,8 +1185,8 @@ def explain(
             attention:0.3 (attention's share of a forward; without a number, the share of the
             model of --profile); W=... is for one kind of op; repeatable.
         speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
         layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
@@ -1238,10 +1238,10 @@ def explain(
         cp: Context-parallel ranks (1).
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
-        sequence: Tokens in a sequence (the model's).
+        seq: Tokens in a sequence (the model's).
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
-        again: Recompute in every backward (none).
+        recomputes: Recompute in every backward (none).
         layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
@@ -1263,14 +1263,13 @@ def explain(
             blocking.
         t_shape: Time that the host waits between a shape and its message, added to the latency
             of the shape (0).
-        changes: Simulate a change; repeatable. Any option of shape, costs, model or messages:
+        what_if: Simulate a change; repeatable. Any option of shape, costs, model or messages:
             mb=16 · schedule=zb-1p · tp=4 · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9
             (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · link.0-1=0.5,
             link.0>1=x2 (one direction) · layers.3>2=1/8 (moves one of the eight layers of stage
             3 to stage 2).
-        of_device: Show every gap of this device.
-        of_op: Show the op or message that an op waits for, and its slack: 2B5 or B5@2 (stage
-            2).
+        device: Show every gap of this device.
+        op: Show the op or message that an op waits for, and its slack: 2B5 or B5@2 (stage 2).
         cap: Memory cap of a device for advised changes (default: the peak of this run). A
             number counts activations of a device's 1/P share of the model, or of one layer with
             --layout; a size such as 40GiB needs --profile or --model.
@@ -1309,7 +1308,7 @@ def explain(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -1357,7 +1356,7 @@ def jitter(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -1372,7 +1371,7 @@ def jitter(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -1405,9 +1404,9 @@ def jitter(
     cp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     layouts: Literal["even", "light-last", "light-ends"] | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     cluster: str | None = None,
@@ -1478,7 +1477,7 @@ def jitter(
         tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
             A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
@@ -1514,8 +1513,8 @@ def jitter(
             attention:0.3 (attention's share of a forward; without a number, the share of the
             model of --profile); W=... is for one kind of op; repeatable.
         speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
         layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
@@ -1567,10 +1566,10 @@ def jitter(
         cp: Context-parallel ranks (1).
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
-        sequence: Tokens in a sequence (the model's).
+        seq: Tokens in a sequence (the model's).
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
-        again: Recompute in every backward (none).
+        recomputes: Recompute in every backward (none).
         layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         cluster: The cluster of --model, such as dgx-h100, or a TOML file.
@@ -1614,11 +1613,11 @@ def layout(
     devices: int | None = None,
     chunks: int | None = None,
     num_layers: int | None = None,
-    mtp: int | None = None,
-    first: int | None = None,
-    last: int | None = None,
-    account_embedding: bool = False,
-    account_loss: bool = False,
+    mtp_num_layers: int | None = None,
+    decoder_first_pipeline_num_layers: int | None = None,
+    decoder_last_pipeline_num_layers: int | None = None,
+    account_for_embedding_in_pipeline_split: bool = False,
+    account_for_loss_in_pipeline_split: bool = False,
     layers_per_stage: int | Sequence[int] | str | None = None,
     placement: Literal["loop", "v"] | None = None,
 ) -> Layout:
@@ -1633,11 +1632,11 @@ def layout(
         devices: Pipeline devices, P.
         chunks: Stages per device, V.
         num_layers: Transformer layers of the model; a string must have as many.
-        mtp: MTP layers of the model (0); a string must have as many.
-        first: Layers of the first device.
-        last: Layers of the last device.
-        account_embedding: Embedding counts as a layer.
-        account_loss: Loss counts as a layer.
+        mtp_num_layers: MTP layers of the model (0); a string must have as many.
+        decoder_first_pipeline_num_layers: Layers of the first device.
+        decoder_last_pipeline_num_layers: Layers of the last device.
+        account_for_embedding_in_pipeline_split: Embedding counts as a layer.
+        account_for_loss_in_pipeline_split: Loss counts as a layer.
         layers_per_stage: Layers of each stage in model order: 3,4,4,3.
         placement: Placement of the stages: stage i on device i mod P (loop), or V-shaped.
     """
@@ -1678,7 +1677,7 @@ def memory(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -1693,7 +1692,7 @@ def memory(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -1712,9 +1711,9 @@ def memory(
     ep: int | None = None,
     dp: int | None = None,
     mbs: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     cap: str | None = None,
     lengths: str | None = None,
     padded: bool = False,
@@ -1733,7 +1732,7 @@ def memory(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -1791,7 +1790,7 @@ def memory(
         tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
             A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
@@ -1827,8 +1826,8 @@ def memory(
             attention:0.3 (attention's share of a forward; without a number, the share of the
             model of --profile); W=... is for one kind of op; repeatable.
         speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
         layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
@@ -1855,9 +1854,9 @@ def memory(
         ep: Expert-parallel ranks, inside dp x cp x tp.
         dp: Data-parallel replicas.
         mbs: Sequences in a microbatch.
-        sequence: Sequence length instead of the model's.
+        seq: Sequence length instead of the model's.
         zero: ZeRO stage: 1 shards optimizer states (1), 2 gradients too, 3 weights too.
-        again: Recompute in every backward (none).
+        recomputes: Recompute in every backward (none).
         cap: Memory cap of a device: a number of activations of a device's 1/P share of the
             model, or of one layer with --layout; or a size such as 60GiB, which needs --model
             or --profile. A list has one cap for each device.
@@ -1889,7 +1888,7 @@ def memory(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -1905,7 +1904,7 @@ def memory(
 def model(
     name: str | None = None,
     *,
-    machine: str | None = None,
+    cluster: str | None = None,
     tp: int | None = None,
     cp: int | None = None,
     ep: int | None = None,
@@ -1914,10 +1913,10 @@ def model(
     chunks: int | None = None,
     mbs: int | None = None,
     microbatches: int | None = None,
-    sequence: int | None = None,
-    schedule_name: str | None = None,
+    seq: int | None = None,
+    schedule: str | None = None,
     layout: str | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recompute: Literal["none", "selective", "full"] | None = None,
     zero: int | None = None,
     offload: float | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32"] | None = None,
@@ -1954,7 +1953,7 @@ def model(
         InputError: an option is refused, there is no such model, or sizes do not divide it.
 
     Options:
-        machine: The cluster, for times: a name such as dgx-h100, or a file that names its GPU.
+        cluster: The cluster, for times: a name such as dgx-h100, or a file that names its GPU.
         tp: Tensor-parallel ranks.
         cp: Context-parallel ranks.
         ep: Expert-parallel ranks, inside dp x cp x tp.
@@ -1963,10 +1962,10 @@ def model(
         chunks: Stages per device, V.
         mbs: Sequences in a microbatch.
         microbatches: Microbatches in a step.
-        sequence: Sequence length instead of the model's.
-        schedule_name: The schedule: 1f1b, or interleaved with chunks, by default.
+        seq: Sequence length instead of the model's.
+        schedule: The schedule: 1f1b, or interleaved with chunks, by default.
         layout: The layers of each stage: Et*3|(tt|)*14,tL.
-        again: Parts of the forward that run again before the backward.
+        recompute: Parts of the forward that run again before the backward.
         zero: ZeRO stage: data-parallel ranks divide the optimizer (1), also gradients (2), also
             weights (3).
         offload: Share of activations to offload to the host until their backward.
@@ -2042,7 +2041,7 @@ def optimize(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -2057,7 +2056,7 @@ def optimize(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -2078,7 +2077,7 @@ def optimize(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -2144,7 +2143,7 @@ def optimize(
         tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
             A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
@@ -2180,8 +2179,8 @@ def optimize(
             attention:0.3 (attention's share of a forward; without a number, the share of the
             model of --profile); W=... is for one kind of op; repeatable.
         speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
         layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
@@ -2212,7 +2211,7 @@ def optimize(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -2261,7 +2260,7 @@ def partition(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -2276,7 +2275,7 @@ def partition(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -2290,17 +2289,17 @@ def partition(
     costs: Prices | None = None,
     recompute: bool | str = False,
     num_layers: int | None = None,
-    mtp: int = 0,
-    least: int = 0,
+    mtp_num_layers: int = 0,
+    min_layers: int = 0,
     model: str | None = None,
     tp: int | None = None,
     cp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
     mbs: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     cap: str | None = None,
     serve: Literal["tokens", "period"] | None = None,
     weight_bits: int | None = None,
@@ -2358,7 +2357,7 @@ def partition(
         tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
             A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
@@ -2394,8 +2393,8 @@ def partition(
             attention:0.3 (attention's share of a forward; without a number, the share of the
             model of --profile); W=... is for one kind of op; repeatable.
         speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
         layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
@@ -2416,9 +2415,9 @@ def partition(
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
         num_layers: Number of transformer layers, if --t-layer is one time.
-        mtp: MTP layers, on the last stage.
-        least: Minimum number of layers of a stage (0: a stage may have only the embedding, only
-            the head, or nothing).
+        mtp_num_layers: MTP layers, on the last stage.
+        min_layers: Minimum number of layers of a stage (0: a stage may have only the embedding,
+            only the head, or nothing).
         model: Bytes for --cap of a model: of the library (ppsim list --models), TOML, or
             config.json with --seq.
         tp: Tensor-parallel ranks of the model.
@@ -2426,9 +2425,9 @@ def partition(
         ep: Expert-parallel ranks, inside dp x cp x tp.
         dp: Data-parallel replicas.
         mbs: Sequences in a microbatch.
-        sequence: Sequence length instead of the model's.
+        seq: Sequence length instead of the model's.
         zero: ZeRO stage: 1 shards optimizer states (1), 2 gradients too, 3 weights too.
-        again: Recompute in every backward (none).
+        recomputes: Recompute in every backward (none).
         cap: Memory cap of a device: a number of activations of one layer, or a size such as
             80GiB, which needs --model or --profile.
         serve: Split for a pipeline that serves --model (decode, forward-only): for the most
@@ -2480,7 +2479,7 @@ def plan(
     narrow_weights: bool | None = None,
     rank_order: str | None = None,
     post_validation: bool | None = None,
-    any_schedule: bool = False,
+    any: bool = False,
     top: int = 5,
     front: bool = False,
     flags: Literal["megatron", "torchtitan"] | None = None,
@@ -2561,8 +2560,7 @@ def plan(
             gives sizes.
         post_validation: A device's optimizer step waits for no other device, as zero-bubble's
             (the software's).
-        any_schedule: Also try schedules, kinds of parallelism and ZeRO stages that the software
-            lacks.
+        any: Also try schedules, kinds of parallelism and ZeRO stages that the software lacks.
         top: Number of plans to print, without near copies. (default 5)
         front: Also print plans that need less memory: the Pareto front of time and memory.
         flags: Plan for this framework; print the best plan as launch flags, or as TOML.
@@ -2641,7 +2639,7 @@ def run(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -2656,7 +2654,7 @@ def run(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -2689,9 +2687,9 @@ def run(
     cp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     layouts: Literal["even", "light-last", "light-ends"] | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     format: str | None = None,
@@ -2702,7 +2700,7 @@ def run(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -2792,7 +2790,7 @@ def run(
         tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
             A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
@@ -2828,8 +2826,8 @@ def run(
             attention:0.3 (attention's share of a forward; without a number, the share of the
             model of --profile); W=... is for one kind of op; repeatable.
         speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
         layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
@@ -2881,10 +2879,10 @@ def run(
         cp: Context-parallel ranks (1).
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
-        sequence: Tokens in a sequence (the model's).
+        seq: Tokens in a sequence (the model's).
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
-        again: Recompute in every backward (none).
+        recomputes: Recompute in every backward (none).
         layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         format: Format of every -o instead of its suffix's, such as svg.
@@ -2898,7 +2896,7 @@ def run(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -3000,7 +2998,7 @@ def sweep(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -3015,7 +3013,7 @@ def sweep(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -3048,9 +3046,9 @@ def sweep(
     cp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     layouts: Literal["even", "light-last", "light-ends"] | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     mbs: int | None = None,
@@ -3126,7 +3124,7 @@ def sweep(
         tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
             A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
@@ -3162,8 +3160,8 @@ def sweep(
             attention:0.3 (attention's share of a forward; without a number, the share of the
             model of --profile); W=... is for one kind of op; repeatable.
         speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
         layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
@@ -3215,10 +3213,10 @@ def sweep(
         cp: Context-parallel ranks (1).
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
-        sequence: Tokens in a sequence (the model's).
+        seq: Tokens in a sequence (the model's).
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
-        again: Recompute in every backward (none).
+        recomputes: Recompute in every backward (none).
         layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         mbs: Sequences in each microbatch of --model (1).
@@ -3278,7 +3276,7 @@ def validate(
     message: int = 65536,
     hidden: int = 256,
     heads: int = 4,
-    sequence: int = 64,
+    seq: int = 64,
     microbatch_size: int = 4,
     layers: int = 2,
     vocab: int = 1000,
@@ -3340,7 +3338,7 @@ def validate(
         message: Timed ops: bytes of a message. (default 65536)
         hidden: Width of the model. (default 256)
         heads: Attention heads; they divide the width. (default 4)
-        sequence: Tokens of one sample. (default 64)
+        seq: Tokens of one sample. (default 64)
         microbatch_size: Samples of a microbatch. (default 4)
         layers: Layers of each device. (default 2)
         vocab: Vocabulary; 0 leaves embedding and head out. (default 1000)

@@ -115,10 +115,11 @@ def question_page(name: str) -> str:
     ]
     lines += ["| argument | meaning | default | type |", "|---|---|---|---|"]
     for each in python_options(module, vars(module)[name]):
-        parameter = signature.parameters[each.name]
+        parameter = signature.parameters[each.keyword]
         default = "" if parameter.default in (None, "", ()) else f"`{parameter.default!r}`"
         lines.append(
-            f"| `{each.name}` | {cell(each.help)} | {default} | {cell(str(parameter.annotation))} |"
+            f"| `{each.keyword}` | {cell(each.help)} | {default} | "
+            f"{cell(str(parameter.annotation))} |"
         )
     return "\n".join([*lines, ""])
 

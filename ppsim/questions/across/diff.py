@@ -221,9 +221,7 @@ def _tables(found: Difference, runs: tuple[TimedRun, ...]) -> Iterator[Block]:
             return {"+": "bad", MINUS: "good"}.get(rows[row][3][0], "")
         return "" if column else "name"
 
-    yield Table(
-        ["", "A", "B", "B - A", "what it is"], rows, COLUMNS, left=("what it is",), tone=tone
-    )
+    yield Table(["", "A", "B", "B - A", "meaning"], rows, COLUMNS, left=("meaning",), tone=tone)
     if found.by_device is not None:
         yield ""
         yield Line("device by device, B - A:")
