@@ -269,7 +269,7 @@ def test_a_real_run_is_explained_as_measured():
     (moved,) = explained("--trace", str(PRIMUS), "--what-if", "layers.7>0=1/30")["what_if"]
     assert moved["makespan"] < found["simulated_makespan"]
     said = explain("--trace", str(PRIMUS), "--iteration", "5").stdout
-    assert "measured, iteration 5 of 20" in said
+    assert "measured, iteration 5, one of 20" in said
     assert "what if (each simulated, against " in said
 
 
