@@ -287,7 +287,9 @@ def plan(model: str, cluster: str, **options: Any) -> Plans:
     joined = {
         name: ",".join(value)
         for name, value in options.items()
-        if name in NAMES and not isinstance(value, str)
+        if name in NAMES
+        and isinstance(value, list | tuple)
+        and all(isinstance(each, str) for each in value)
     }
     return _plan(ask(PlanRequest, {"model": model, "cluster": cluster} | options | joined))
 

@@ -251,7 +251,7 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
 def _read_object(path: str) -> Mapping[str, Any]:
     """Read the text model's keys of a config.json, under their usual names and checked by type."""
     text, source = read_text(path, CONFIG, largest=LARGEST_CONFIG), f"'{name_of(path)}'"
-    data = decode(text, dict[str, Any], source, CONFIG)
+    data = decode(text, dict[str, Any], source, CONFIG, None)
     _refuse_encoders(data, source)
     for key in ("text_config", "llm_config", "language_config"):
         if isinstance(data.get(key), dict):
