@@ -279,7 +279,7 @@ def find_replicas(options: ReplicaOptions, load: Load | None) -> Replicas | None
     if load:
         return options.replicas or Replicas(load.n_replicas, ())
     if options.replicas is None and options.t_reduce:
-        raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
+        raise InputError("--t-reduce needs replicas", "add --replicas 8")
     return options.replicas
 
 
