@@ -234,9 +234,7 @@ def test_a_family_of_chips_without_a_curve_is_refused_with_the_known_ones(tmp_pa
     gpu = 'schema = "ppsim.gpu/1"\nname = "x"\nmemory_gib = 80\nhbm_gb_per_s = 3000\n{}\n'
     file = tmp_path / "x.toml"
     file.write_text(gpu.format('family = "hoper"') + "[tflops]\nbf16 = 900\n")
-    with pytest.raises(
-        InputError, match="'family' must be one of ampere, hop.*'hoper'"
-    ):
+    with pytest.raises(InputError, match=r"'family' must be one of ampere, hop.*'hoper'"):
         read_gpu(str(file))
     file.write_text(gpu.format("") + "[tflops]\nbf16 = 900\n")
     assert not read_gpu(str(file)).family
