@@ -91,7 +91,7 @@ class Numbers(click.ParamType[Any]):
         """Return the number, or the list of numbers."""
         numbers = list[float]()
         try:
-            if isinstance(value, list | tuple):
+            if isinstance(value, list | tuple) and value:
                 return [_number(each) for each in value]
             if not isinstance(value, str):
                 return _number(value)

@@ -3,7 +3,7 @@
 import json
 import tracemalloc
 
-from ppsim.questions.timelines import sweep
+from ppsim.prices.several import time_schedule
 from tests.commands import invoke, refused
 
 
@@ -23,13 +23,12 @@ def test_a_sweep_of_too_many_shapes_is_refused_before_they_are_listed():
 def test_a_refused_grid_is_timed_once_and_has_the_hint_of_its_last_shape(monkeypatch, tmp_path):
     """Also from a file of results, for which nothing is timed."""
     timed, results = list[str](), tmp_path / "rows.csv"
-    time_schedule = sweep.time_schedule
 
     def count(spec, *given):
         timed.append(spec)
         return time_schedule(spec, *given)
 
-    monkeypatch.setattr(sweep, "time_schedule", count)
+    monkeypatch.setattr("ppsim.questions.timelines.sweep.time_schedule", count)
     words = ("sweep", "dualpipe", "--devices", "3", "--mb", "8", "--results", str(results))
     for _ in range(2):
         error = refused(*words)
