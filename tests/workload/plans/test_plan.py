@@ -49,7 +49,7 @@ from ppsim.workload.plans.space import (
 )
 from ppsim.workload.plans.task import OUTCOMES, Findings, Task, usable_bytes
 from tests.clock import HANG_S
-from tests.commands import KEPT_AT_ONCE, invoke, start_command, with_options
+from tests.commands import KEPT_AT_ONCE, invoke, refused, start_command, with_options
 from tests.real.runs.cases import wait_for
 
 MODEL, MACHINE = read_model("llama3-8b"), read_machine("dgx-h100")
@@ -1034,3 +1034,12 @@ def test_a_plan_ends_with_what_launches_it(software, last):
         ask_plan("llama3-8b", "dgx-h100", **sizes, **({"software": software} if software else {}))
     )
     assert last in text.split("run it: ppsim run 1f1b", 1)[1]
+
+
+@pytest.mark.parametrize("sizes", [("--pp", "1", "--vp", "2"), ("--pp", "8", "--vp", "77")])
+def test_chunks_that_no_pipeline_has_are_refused(sizes):
+    words = ("--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "64")
+    error = refused("plan", *words, *sizes)
+    assert error.exit_code == 2
+    assert f"no pipeline of these sizes has {sizes[3]} chunks a device" in str(error)
+    assert "leave out --vp" in error.hint
