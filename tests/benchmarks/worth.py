@@ -27,9 +27,6 @@ from ppsim.workload.hardware.efficiency import Efficiency, FittedNumbers, fitted
 from ppsim.workload.hardware.hardware import Gpu, Machine
 from ppsim.workload.model import operators
 from ppsim.workload.model.operators import Floats, Operators
-from ppsim.workload.plans import rows
-from ppsim.workload.plans.fitting import fitting
-from ppsim.workload.plans.published import setup_of
 from tests.benchmarks import fit_efficiency
 from tests.benchmarks.fit_efficiency import Case, Linear, errors_of, linearize, read_all
 from tests.benchmarks.left_out import leave_one_out, ranking, thinned
@@ -46,14 +43,12 @@ class Term:
         replaced: what stands in its place: (module or class, name, value).
         fixed: values of numbers of ``Shared`` that are not fitted without it.
         idle: other numbers that change nothing without it.
-        reads: whether it is a part of how rows are read.
     """
 
     lines: tuple[Callable[..., Any] | int, ...]
     replaced: tuple[tuple[Any, str, Any], ...] = ()
     fixed: tuple[tuple[str, float], ...] = ()
     idle: tuple[str, ...] = ()
-    reads: bool = False
 
     @property
     def length(self) -> int:
@@ -66,16 +61,6 @@ class Term:
 
 def _flat(side: Floats, flops: Floats, gpu: Gpu, curve: efficiency.Curve) -> Floats:
     return np.ones_like(side)
-
-
-def _deep_only(side: Floats, flops: Floats, gpu: Gpu, curve: efficiency.Curve) -> Floats:
-    sums = side[[2, 1, 0]]
-    result: Floats = sums / (sums + curve.deep)
-    return result
-
-
-def _tiles_only(side: Floats, flops: Floats, gpu: Gpu, curve: efficiency.Curve) -> Floats:
-    return FILLED(side, flops, gpu, replace(curve, deep=0.0))
 
 
 def _without_waves(side: Floats, flops: Floats, gpu: Gpu, curve: efficiency.Curve) -> Floats:
@@ -105,10 +90,6 @@ def _no_host(gpu: Floats, host: Floats, sharp: float) -> Floats:
 
 def _longer_alone(gpu: Floats, host: Floats, sharp: float) -> Floats:
     return np.maximum(gpu, host)
-
-
-def _nothing_fits(*given: Any, **options: Any) -> tuple[Any, ...]:
-    return (given[2],)
 
 
 def _no_update(machine: Machine, parallel: Any, split: Floats, found: Efficiency) -> Floats:
@@ -141,13 +122,11 @@ TERMS: dict[str, Term] = {
     "kernels of layers with a state": Term((6,), fixed=(("states", 1.0),)),
     "NCCL's all-to-all": Term((2,), fixed=(("alltoall", 1.0),)),
     "all-to-all kernels made for experts": Term((2,), fixed=(("dispatched", 1.0),)),
-    "tiles, waves and depth of products": Term(
+    "tiles and waves": Term(
         (efficiency._filled, efficiency._rounded_up, 6),
         ((efficiency, "_filled", _flat),),
     ),
-    "tiles and waves": Term((10,), ((efficiency, "_filled", _deep_only),)),
     "waves": Term((4,), ((efficiency, "_filled", _without_waves),)),
-    "depth of products": Term((2,), ((efficiency, "_filled", _tiles_only),)),
     "widths of heads": Term(
         (efficiency._speed_at_width, 3), ((efficiency, "_speed_at_width", _any_width),)
     ),
@@ -169,7 +148,6 @@ TERMS: dict[str, Term] = {
     "trees of sums": Term(
         (communication.Group.saved,), ((communication.Group, "saved", lambda *_: 1.0),)
     ),
-    "hops of a ring": Term((3,), ((communication, "HOP", 0.0),)),
     "all-to-all between few nodes": Term((4,), ((communication, "MANY", 1e-6),)),
     "gradients added up": Term(
         (operators.summed_bytes, 3), ((operators, "summed_bytes", _no_seconds),)
@@ -196,7 +174,6 @@ TERMS: dict[str, Term] = {
     "the optimizer's step": Term(
         (update.optimizer_seconds, 3), ((costs, "optimizer_seconds", _no_update),)
     ),
-    "what a run did to fit": Term((fitting, 40), ((rows, "fitting", _nothing_fits),), reads=True),
     "waits of context-parallel ranks": Term(
         (overlap.context_waits,), ((costs, "context_waits", lambda *_: np.zeros(3)),)
     ),
@@ -229,8 +206,6 @@ def errors_without(name: str, cases: Sequence[Case], whole: Linear) -> Floats:
     gone = {number for number, _ in term.fixed} | set(term.idle)
     kept = [at for at, key in enumerate(whole.keys) if key[2] not in gone]
     with without(name) as numbers:
-        if term.reads:
-            cases = [replace(case, setup=setup_of(case.rows[0])) for case in cases]
         linear = Linear(
             tuple(whole.keys[at] for at in kept),
             whole.at[kept],
