@@ -17,7 +17,6 @@ counts. Rows that are marked as faulty are fitted, and judge nothing.
 
 import argparse
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import combinations
@@ -40,7 +39,7 @@ from tests.benchmarks.fit_efficiency import (
     fit,
     linearize,
     read_all,
-    weights_of,
+    thinned,
 )
 
 FOLDS: dict[str, Callable[[Case], str]] = {
@@ -72,7 +71,7 @@ def leave_one_out(cases: Sequence[Case], linear: Linear, out: NDArray[np.bool_])
     """Return the errors of all cases with numbers fitted without those that ``out`` marks; of the
     others by slopes.
     """
-    logs = linear.solve(np.where(out, 0.0, weights_of(cases)))
+    logs = linear.solve(np.where(out, 0.0, 1.0))
     errors = linear.errors + linear.slopes @ (logs - linear.at)
     errors[out] = errors_of(
         [case for case, gone in zip(cases, out, strict=True) if gone], linear.numbers(logs)
@@ -240,19 +239,6 @@ def kind_of(case: Case) -> str:
     p = case.setup.parallel
     dense = "dense with a pipeline" if p.pp > 1 else "dense without"
     return "mixtures of experts" if case.setup.model.experts else "FSDP" if p.zero == 3 else dense
-
-
-def thinned(cases: Sequence[Case], many: int = 500) -> list[int]:
-    """Number the settings that count: of software with hundreds of them on one node the first of
-    each model there.
-    """
-    counts = Counter(case.software for case in cases if case.on_one_node)
-    kept: dict[Any, int] = {}
-    for number, case in enumerate(cases):
-        model = case.setup.model
-        dense = case.on_one_node and counts[case.software] > many
-        kept.setdefault((case.software, model.hidden, model.layers) if dense else number, number)
-    return sorted(kept.values())
 
 
 def rows_of(left: Left, rows: Sequence[int]) -> Left:

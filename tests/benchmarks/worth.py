@@ -28,8 +28,15 @@ from ppsim.workload.hardware.hardware import Gpu, Machine
 from ppsim.workload.model import operators
 from ppsim.workload.model.operators import Floats, Operators
 from tests.benchmarks import fit_efficiency
-from tests.benchmarks.fit_efficiency import Case, Linear, errors_of, linearize, read_all
-from tests.benchmarks.left_out import leave_one_out, ranking, thinned
+from tests.benchmarks.fit_efficiency import (
+    Case,
+    Linear,
+    errors_of,
+    linearize,
+    read_all,
+    thinned,
+)
+from tests.benchmarks.left_out import leave_one_out, ranking
 
 APART = 0.1  # points of a source's mean error that count as a difference
 
