@@ -27,6 +27,9 @@ from ppsim.workload.hardware.efficiency import Efficiency, FittedNumbers, fitted
 from ppsim.workload.hardware.hardware import Gpu, Machine
 from ppsim.workload.model import operators
 from ppsim.workload.model.operators import Floats, Operators
+from ppsim.workload.plans import rows
+from ppsim.workload.plans.fitting import fitting
+from ppsim.workload.plans.published import setup_of
 from tests.benchmarks import fit_efficiency
 from tests.benchmarks.fit_efficiency import (
     Case,
@@ -50,12 +53,14 @@ class Term:
         replaced: what stands in its place: (module or class, name, value).
         fixed: values of numbers of ``Shared`` that are not fitted without it.
         idle: other numbers that change nothing without it.
+        reads: whether it is a part of how rows are read.
     """
 
     lines: tuple[Callable[..., Any] | int, ...]
     replaced: tuple[tuple[Any, str, Any], ...] = ()
     fixed: tuple[tuple[str, float], ...] = ()
     idle: tuple[str, ...] = ()
+    reads: bool = False
 
     @property
     def length(self) -> int:
@@ -97,6 +102,10 @@ def _no_host(gpu: Floats, host: Floats, sharp: float) -> Floats:
 
 def _longer_alone(gpu: Floats, host: Floats, sharp: float) -> Floats:
     return np.maximum(gpu, host)
+
+
+def _nothing_fits(*given: Any, **options: Any) -> tuple[Any, ...]:
+    return (given[2],)
 
 
 def _no_update(machine: Machine, parallel: Any, split: Floats, found: Efficiency) -> Floats:
@@ -181,6 +190,7 @@ TERMS: dict[str, Term] = {
     "the optimizer's step": Term(
         (update.optimizer_seconds, 3), ((costs, "optimizer_seconds", _no_update),)
     ),
+    "what a run did to fit": Term((fitting, 40), ((rows, "fitting", _nothing_fits),), reads=True),
     "waits of context-parallel ranks": Term(
         (overlap.context_waits,), ((costs, "context_waits", lambda *_: np.zeros(3)),)
     ),
@@ -213,6 +223,8 @@ def errors_without(name: str, cases: Sequence[Case], whole: Linear) -> Floats:
     gone = {number for number, _ in term.fixed} | set(term.idle)
     kept = [at for at, key in enumerate(whole.keys) if key[2] not in gone]
     with without(name) as numbers:
+        if term.reads:
+            cases = [replace(case, setup=setup_of(case.rows[0])) for case in cases]
         linear = Linear(
             tuple(whole.keys[at] for at in kept),
             whole.at[kept],

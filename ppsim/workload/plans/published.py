@@ -196,6 +196,13 @@ def _setup_text(setup: Setup, parallel: Parallel) -> str:
     sizes: dict[str, Any] = {"mbs": p.mbs, "vp": p.vp}
     sizes |= {name: getattr(p, name) for name in ("tp", "pp", "cp", "precision") if name in chosen}
     sizes |= {"seq": setup.model.seq} if "seq" in chosen else {}
+    if "memory" in chosen:
+        sizes |= {"offload": p.offload} if p.offload else {"recompute": p.recompute}
+        sizes |= (
+            {"of": "+".join(p.modules)}
+            if p.recompute == "selective"
+            else {"of layers": p.recompute_layers}
+        )
     return ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
 
 

@@ -20,8 +20,10 @@ from ppsim.workload.hardware.hardware import Machine, gpus, read_machine
 from ppsim.workload.layout.layout import Layout, read_layout
 from ppsim.workload.model.model import Model, flops_per_token, library, read_model
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.row_numbers import Row, SkippedRow, count_of, number_of
-from ppsim.workload.plans.stated import TECHNIQUES, parallel_of, unread_keys, version_of
+from ppsim.workload.plans.fitting import fitting
+from ppsim.workload.plans.row_numbers import MISSING, Row, SkippedRow, count_of, number_of
+from ppsim.workload.plans.software import Software
+from ppsim.workload.plans.stated import TECHNIQUES, parallel_of, stated, unread_keys, version_of
 
 LARGEST = 64 << 20
 NESTED = ("architecture", "layout", "recompute_layers")  # keys with nested values
@@ -242,9 +244,35 @@ def setup_of(row: Row, user_names: UserNames = NONE) -> Setup:
     )
     if recomputed := _recomputed_layers(row):
         choices = tuple(replace(choice, recompute_layers=recomputed) for choice in choices)
-    measured = measured_step(row, model, choices[0])
-    name = version_of(row).software.name
-    return Setup(model, machine, choices[0], choices, layout, measured, chosen, name)
+    measured, software = measured_step(row, model, choices[0]), version_of(row).software
+    if techniques_to_try := _memory_techniques(row, fixed, software):
+        fitted = tuple(
+            each
+            for choice in choices
+            for each in fitting(model, machine, choice, layout, **techniques_to_try)
+        )
+        chosen = ", ".join(filter(None, (chosen, "memory" if fitted != choices else "")))
+        choices = fitted
+    return Setup(model, machine, choices[0], choices, layout, measured, chosen, software.name)
+
+
+def _memory_techniques(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]:
+    """Return the techniques by which a run may have saved memory without its row stating them.
+
+    They are the keywords ``modules`` and ``offload`` of :func:`fitting`. The answer is empty if the
+    row states them, or if its software is not in the library.
+    """
+    offload = str(row.get("offload") or "").strip().lower()
+    if "recompute" in stated(row):
+        has_unknown_share = offload not in MISSING and not number_of(row, "offload")
+        return {"modules": False, "offload": True} if has_unknown_share else {}
+    framework = str(row.get("software") or row.get("framework") or "").lower()
+    known = any(word in framework for word in (software.name, *software.words))
+    if number_of(row, "offload") or not known:
+        return {}
+    is_megatron = software.foundations[0].flags == "megatron" and parallel.kernels == "fused"
+    # Megatron-LM can offload whole layers only without a pipeline.
+    return {"modules": is_megatron, "offload": is_megatron and parallel.pp == 1}
 
 
 def _model(row: Row, user_names: UserNames) -> Model:

@@ -156,7 +156,5 @@ def _precision(row: Row) -> str:
 def unread_keys(row: Row) -> list[str]:
     """Return the keys of a row whose values are unknown and are replaced by defaults."""
     found = [] if _precision(row) or not row.get("precision") else ["precision"]
-    share = str(row.get("offload") or "0").strip().lower()
-    found += [] if share in (*MISSING, "0") or number_of(row, "offload") else ["offload"]
     text = str(row.get("recompute") or "").strip().lower()
     return [*found, "recompute"] if text not in MISSING and not _recompute(row) else found

@@ -1,4 +1,6 @@
-"""Random settings against physics: a slower machine never shortens a step."""
+"""Random settings against physics: a slower machine never shortens a step, more memory never
+lengthens one.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,13 @@ import pytest
 from ppsim.base.toml import RefusedValue
 from ppsim.errors import PpsimError
 from ppsim.workload.cost.costs import queues_of, stage_costs, step_time
+from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.hardware.hardware import Machine, read_machine
 from ppsim.workload.model.model import Model, library, read_model
 from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.fitting import fitting
 from ppsim.workload.plans.software import Version, apply, softwares
+from ppsim.workload.plans.task import usable_bytes
 from tests.cases import HUNTS
 
 pytestmark = pytest.mark.slow
@@ -115,3 +120,28 @@ def test_no_slower_machine_shortens_a_step(seed):
         for what, slower in SLOWER.items():
             found = step_time(model, slower(machine), parallel, schedule=queues).seconds
             assert found >= step * 0.995, (what, model.name, machine.name, parallel)
+
+
+def test_no_memory_that_is_added_lengthens_a_step():
+    """A run that states neither recompute nor offload is taken to do what it needs to fit: with
+    more memory, less.
+    """
+    draw, limited = np.random.default_rng(8), 0
+    for _ in range(150):
+        model, machine, parallel = random_setting(draw)
+        parallel = replace(parallel, recompute="none")
+        more = replace(machine, gpu=replace(machine.gpu, memory_gib=machine.gpu.memory_gib * 1.5))
+        assert usable_bytes(more) > usable_bytes(machine)
+        ways = [
+            fitting(model, each, parallel, None, modules=True, offload=True)
+            for each in (machine, more)
+        ]
+        if all(device_memory(model, way).total.max() > usable_bytes(machine) for way in ways[0]):
+            continue  # nothing makes it fit, so it is taken as it is
+        little, much = (
+            min(step_time(model, each, way).seconds for way in found)
+            for each, found in zip((machine, more), ways, strict=True)
+        )
+        limited += little > much
+        assert much <= little * 1.005, (model.name, machine.name, parallel)
+    assert limited >= 3

@@ -425,24 +425,6 @@ def test_ranks_of_fsdp_divide_weights_and_devices_of_a_pipeline_keep_them(row, z
     assert found == (parallel_of({}, read_gpu("h100")).zero if zero is None else zero)
 
 
-def test_offload_in_words_is_named_as_unread():
-    """A share in words is not known, so nothing is taken to wait on the host."""
-    row = {"model": "llama3-8b", "gpu": "DGX-H100", "gpus": 8, "gbs": 8, "mbs": 1, "tp": 1, "pp": 1}
-    found = setup_of({**row, "offload": "core_attn"})
-    assert (found.parallel.offload, "offload" in found.assumptions) == (0.0, True)
-    for known in (0, 0.25, None, "none"):
-        assert "offload" not in setup_of({**row, "offload": known}).assumptions
-
-
-def test_of_choices_that_take_as_long_the_first_is_taken():
-    """That of the row itself, where what it leaves open changes nothing."""
-    row = {"model": "llama3-8b", "gpu": "DGX-H100", "gpus": 8, "gbs": 8, "mbs": 1, "tp": 1, "pp": 1}
-    setup = setup_of(row)
-    again = replace(setup.parallel)
-    found, _ = predict(replace(setup, choices=(setup.parallel, again)))
-    assert found is setup.parallel
-
-
 def test_a_share_that_waits_on_the_host_is_all_at_most():
     assert [parallel_of({"offload": share}, read_gpu("h100")).offload for share in (0, 0.5, 1)] == [
         0,
