@@ -15,9 +15,6 @@ MANY = 2.0
 # ranks per node up to which a group whose ranks alternate with another group's reaches only the
 # square root of their links, as replicas of 2 and 4 tensor ranks do in vTrain's runs
 MEET = 4
-# seconds from one GPU to the next inside a node, on a ring over several nodes; NCCL's tuning table
-# has 0.6 to 3.4 us
-HOP = 1.5e-6
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ def gather_seconds(
         links = inside if group.stride == 1 else inside / min(inside, MEET) ** 0.5
         far = group.saved(machine, summed) * machine.inter_bytes_per_s * found.curve.between * links
         rate = min(rate, far / machine.crowding(nodes, step))
-        steps += (nodes - 1) * (machine.latency(True) + (inside - 1) * HOP)
+        steps += (nodes - 1) * machine.latency(True)
     return bytes_ * (n - 1) / n / rate + calls * steps
 
 

@@ -42,7 +42,7 @@ class Curve:
     A product of m x k by k x n is computed in tiles; its result fills a share f of them. With w
     waves of tiles over all multiprocessors, the product reaches
 
-        (its precision's share) x f x w / (w + waves) x k / (k + deep)
+        (its precision's share) x f x w / (w + waves)
 
     of the peak.
 
@@ -55,7 +55,6 @@ class Curve:
         mxfp8: the same with a scale for each 32 numbers.
         fp4: share of the FP4 peak that large products reach.
         waves: waves of tiles that a product loses; its last wave is half empty on average.
-        deep: length of a product's sums at which it reaches half of its share.
         attention: share of the 16-bit peak that attention in one kernel reaches with heads of
             ``WIDTH`` numbers.
         keys: tokens at which attention reaches half of its share.
@@ -72,7 +71,6 @@ class Curve:
     mxfp8: float = 0.5
     fp4: float = 0.4
     waves: float = 0.5
-    deep: float = 32.0
     attention: float = 0.5
     keys: float = 880.0
     hbm: float = 0.7
@@ -86,7 +84,7 @@ class Curve:
                 raise RefusedValue(
                     name, f"must be more than 0 and 1 at most, got {getattr(self, name):g}"
                 )
-        not_negative(self, "waves", "deep", "keys")
+        not_negative(self, "waves", "keys")
 
     def share(self, precision: str) -> float:
         """Return the share of the peak that large products reach in a training precision."""
@@ -266,15 +264,12 @@ def _filled(side: Floats, flops: Floats, gpu: Gpu, curve: Curve) -> Floats:
         curve: the curve of the GPU's family.
     """
     rows, columns = side[[0, 0, 1]], side[[1, 2, 2]]
-    sums = side[[2, 1, 0]]
     together = flops / (2 * side.prod(axis=0))
     whole = np.min(
         [_rounded_up(rows, high) * _rounded_up(columns, wide) for high, wide in TILES], axis=0
     )
     waves = together * whole / TILE / gpu.multiprocessors
-    result: Floats = (
-        rows * columns / whole * waves / (waves + curve.waves) * sums / (sums + curve.deep)
-    )
+    result: Floats = rows * columns / whole * waves / (waves + curve.waves)
     return result
 
 
