@@ -79,7 +79,6 @@ SPREAD = {
     "launched": 0.35,
     "partial": 0.49,
     "alltoall": 0.21,
-    "dispatched": 0.35,
 }
 # MXFP8 to FP8, whatever else is fitted, and how far from that it may well be: four published runs
 # in both, on B200 and GB300, take 4 to 8 % longer with a scale for each 32 numbers.
@@ -99,7 +98,6 @@ OF_ALL = (
     "routed",
     "states",
     "alltoall",
-    "dispatched",
 )
 USUAL = FittedNumbers(
     Shared(
@@ -110,7 +108,6 @@ USUAL = FittedNumbers(
         routed=0.3,
         states=4.0,
         alltoall=1.25,
-        dispatched=0.6,
     ),
     tuple(Curve(name, watts=watts, mxfp8=0.47) for name, watts in FAMILIES.items()),
     (
