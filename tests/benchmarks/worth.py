@@ -173,6 +173,7 @@ TERMS: dict[str, Term] = {
     "gradients added up": Term(
         (operators.summed_bytes, 3), ((operators, "summed_bytes", _no_seconds),)
     ),
+    "biases after experts": Term((8,), ((operators, "BIASES", (0.0, 0.0, 0.0)),)),
     "rings that meet": Term((4,), ((communication, "MEET", 1),)),
     "messages between stages": Term(
         (communication.message_seconds,), ((costs, "message_seconds", _no_seconds),)
