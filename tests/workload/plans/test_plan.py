@@ -872,6 +872,7 @@ def test_plans_gain_over_1f1b_in_their_layout(monkeypatch):
         assert (plan["gain_over"], plan["gain"]) == ("1f1b", pytest.approx(gain, rel=1e-12))
         ends = ((1 + gain) * math.exp(far) - 1 for far in (-0.061, 0.061))
         assert (plan["gain_low"], plan["gain_high"]) == pytest.approx(tuple(ends))
+        assert plan["gain_checked"]
     assert len(steps) == 3
     sizes |= {"pp": [1]}
     assert all("gain" not in plan for plan in ask_plan("llama3-8b", "dgx-h100", **sizes).plans)
