@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def test_a_gain_and_its_range_have_the_same_minus(gain, says):
 
 def test_gains_of_sliced_sequences_have_twice_the_range_and_hold_the_three_that_were_measured():
     """Seq1F1B over 1F1B on A100; no other source has such runs, so the range is unchecked."""
-    steps = {}
+    steps: dict[str, dict[str, Any]] = {}
     for row in against([r for r in read_table(str(RUNS)) if r.get("set") != "faulty"])[0]:
         job, _, schedule = row["id"].rpartition("-")
         steps.setdefault(job, {})[schedule] = row
@@ -41,6 +42,8 @@ def test_gains_of_sliced_sequences_have_twice_the_range_and_hold_the_three_that_
         modelled = (row["modelled_step_s"] for row in (plain, sliced))
         gain = gain_of("1f1b", *modelled, is_sliced=True)
         measured = plain["measured_step_s"] / sliced["measured_step_s"] - 1
+        assert gain.low is not None
+        assert gain.high is not None
         assert gain.low < measured < gain.share
         assert not gain.checked
         assert (1 + gain.high) / (1 + gain.low) == pytest.approx(math.exp(4 * 0.061))
