@@ -9,10 +9,10 @@ from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.parallel import Parallel
 
 # Shares of links' bandwidth, within a node and between nodes, that all-to-all kernels made for
-# experts reach: the means of what DeepEP publishes (README.md and docs/legacy.md), less what a rank
-# sends to itself: 563 to 648 of 900 GB/s on B200 and 134 to 138 of 200 on H800; 41 to 46 of 50 over
-# two, four and eight nodes.
-KERNELS = (0.68, 0.88)
+# experts reach: the means of what is published of DeepEP and HybridEP (README.md, docs/legacy.md
+# and docs/README_Hybrid-EP.md of DeepEP), less what a rank sends to itself: 563 to 669 of 900 GB/s
+# on B200 and GB200 and 134 to 138 of 200 on H800; 34 to 46 of 50 over two, four and eight nodes.
+KERNELS = (0.69, 0.86)
 # ranks per node up to which a group whose ranks alternate with another group's reaches only the
 # square root of their links, as replicas of 2 and 4 tensor ranks do in vTrain's runs
 MEET = 4
