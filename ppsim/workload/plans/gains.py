@@ -11,7 +11,7 @@ from ppsim.base.numbers import format_change, format_number
 # Fitted on published runs that differ in schedule only, with equal weight for each source; 70 of 78
 # gains lie in the range given by other sources (python -m tests.benchmarks.measurements
 # gain-ranges).
-HALF = 0.061
+HALF = 0.056
 # The same for schedules that cut sequences into slices: twice as much, as nothing checks it. Three
 # gains were measured, by one source; the predicted ones are 0.053 to 0.056 too high.
 UNCHECKED = 2 * HALF

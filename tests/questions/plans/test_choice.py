@@ -312,7 +312,7 @@ def test_a_plan_of_another_layout_may_be_further_off():
     best = dict.fromkeys(LAYOUT, 1) | {"key": "a", "step_s": 2.0, "schedule": "1f1b"}
     other = best | {"key": "b", "step_s": 2.2}
     assert slower_range(best, best) == (0.0, 0.0)
-    assert slower_range(other, best) == pytest.approx((0.035, 0.169), abs=1e-3)
+    assert slower_range(other, best) == pytest.approx((0.040, 0.163), abs=1e-3)
     sliced = other | {"schedule": "seq1f1b"}  # no such gain was checked
     for pair in ((sliced, best), (best | {"key": "c"}, sliced | {"step_s": 2.0 / 1.1})):
         assert slower_range(*pair) == pytest.approx((-0.044, 0.265), abs=1e-3)

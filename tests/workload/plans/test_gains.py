@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ppsim.workload.plans.gains import Gain, gain_of
+from ppsim.workload.plans.gains import HALF, Gain, gain_of
 from ppsim.workload.plans.published import against, read_table
 
 RUNS = Path(__file__).parents[2] / "data" / "published" / "measured_runs_4.json.gz"
@@ -46,5 +46,5 @@ def test_gains_of_sliced_sequences_have_twice_the_range_and_hold_the_three_that_
         assert gain.high is not None
         assert gain.low < measured < gain.share
         assert not gain.checked
-        assert (1 + gain.high) / (1 + gain.low) == pytest.approx(math.exp(4 * 0.061))
+        assert (1 + gain.high) / (1 + gain.low) == pytest.approx(math.exp(4 * HALF))
     assert gain_of("1f1b", 1.1, 1.0).checked
