@@ -78,7 +78,6 @@ SPREAD = {
     "launched": 0.3,
     "partial": 0.42,
     "alltoall": 0.18,
-    "dispatched": 0.3,
 }
 # MXFP8 to FP8, whatever else is fitted, and how far from that it may well be: four published runs
 # in both, on B200 and GB300, take 4 to 8 % longer with a scale for each 32 numbers.
@@ -98,7 +97,6 @@ OF_ALL = (
     "routed",
     "states",
     "alltoall",
-    "dispatched",
 )
 USUAL = FittedNumbers(
     Shared(
@@ -109,7 +107,6 @@ USUAL = FittedNumbers(
         routed=0.3,
         states=4.0,
         alltoall=1.25,
-        dispatched=0.6,
     ),
     tuple(Curve(name, watts=watts, mxfp8=0.47) for name, watts in FAMILIES.items()),
     (

@@ -137,7 +137,7 @@ TERMS: dict[str, Term] = {
     "fused experts move less": Term((4,), fixed=(("routed", 1.0),)),
     "kernels of layers with a state": Term((6,), fixed=(("states", 1.0),)),
     "NCCL's all-to-all": Term((2,), fixed=(("alltoall", 1.0),)),
-    "all-to-all kernels made for experts": Term((2,), fixed=(("dispatched", 1.0),)),
+    "all-to-all kernels made for experts": Term((2,), ((communication, "KERNELS", (1.0, 1.0)),)),
     "tiles and waves": Term(
         (efficiency._filled, efficiency._rounded_up, 6),
         ((efficiency, "_filled", _flat),),
@@ -164,10 +164,10 @@ TERMS: dict[str, Term] = {
     "trees of sums": Term(
         (communication.Group.saved,), ((communication.Group, "saved", lambda *_: 1.0),)
     ),
-    "all-to-all between few nodes": Term((4,), ((communication, "MANY", 1e-6),)),
     "gradients added up": Term(
         (operators.summed_bytes, 3), ((operators, "summed_bytes", _no_seconds),)
     ),
+    "biases after experts": Term((8,), ((operators, "BIASES", (0.0, 0.0, 0.0)),)),
     "rings that meet": Term((4,), ((communication, "MEET", 1),)),
     "messages between stages": Term(
         (communication.message_seconds,), ((costs, "message_seconds", _no_seconds),)

@@ -109,7 +109,7 @@ class Software:
             host.
         attention: share of the curve's attention that the software's kernel reaches.
         states: ``Shared.states``.
-        exchange: ``Shared.alltoall`` or ``Shared.dispatched``.
+        alltoall: ``Shared.alltoall``.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Software:
     expert_kernels: float = 1.0
     sharp: float = 4.0
     attention: float = 1.0
-    exchange: float = 1.0
+    alltoall: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,6 @@ class Shared:
             Mamba-2's kernels take as long as FlashAttention-2 at 2,048 tokens and a sixth at
             16,384 (arXiv 2405.21060, section 1).
         alltoall: NCCL's all-to-all reaches the gathers' share of a link's bandwidth to this power.
-        dispatched: the same for kernels made for experts; it is nearer to 0, as DeepEP's kernels
-            reach 153 of 160 GB/s inside a node (docs/legacy.md of DeepEP, normal kernels on H800).
     """
 
     power: float
@@ -152,7 +150,6 @@ class Shared:
     routed: float
     states: float
     alltoall: float
-    dispatched: float
 
 
 @dataclass(frozen=True)
@@ -186,18 +183,16 @@ def efficiency_of(gpu: Gpu, parallel: Parallel, numbers: FittedNumbers | None = 
 
     Args:
         gpu: the GPU.
-        parallel: the run, for its kernels, fused experts, dispatcher and CUDA graphs.
+        parallel: the run, for its kernels, fused experts and CUDA graphs.
         numbers: the fitted numbers; None takes the library's.
     """
     p = parallel
-    return _efficiency(
-        gpu, p.kernels, p.cuda_graphs, p.fused_experts, p.dispatch, numbers or fitted()
-    )
+    return _efficiency(gpu, p.kernels, p.cuda_graphs, p.fused_experts, numbers or fitted())
 
 
 @lru_cache(maxsize=1024)
 def _efficiency(
-    gpu: Gpu, kernels: str, graphs: str, fused: bool, dispatch: str, numbers: FittedNumbers
+    gpu: Gpu, kernels: str, graphs: str, fused: bool, numbers: FittedNumbers
 ) -> Efficiency:
     shared = numbers.shared
     curve = next(
@@ -215,7 +210,7 @@ def _efficiency(
         launch_us=software.launch_us * (shared.grace if gpu.host == "grace" else 1.0),
         routed=software.routed * (shared.routed if fused else 1.0),
         states=shared.states,
-        exchange=shared.alltoall if dispatch == "alltoall" else shared.dispatched,
+        alltoall=shared.alltoall,
         expert_kernels={"none": shared.launched, "partial": shared.partial, "full": 1.0}[graphs],
     )
     return Efficiency(curve, software)

@@ -15,6 +15,7 @@ from ppsim.core.ops import Kind
 from ppsim.engine.detailed.cluster import DividedBandwidth, Link, network
 from ppsim.errors import InputError
 from ppsim.workload.cost.communication import (
+    KERNELS,
     Group,
     exchange_seconds,
     gather_seconds,
@@ -147,8 +148,8 @@ def test_an_all_to_all_sends_a_part_to_each_rank_and_both_links_work_at_once():
     assert exchange_seconds(wide, FULL, Group(32, 1), 1e9) == pytest.approx(
         1e9 * 7 / 32 / (450 * GB) + 10e-6
     )
-    # Four nodes and more reach the share of links that was fitted, two its root.
-    for nodes, share in ((8, 0.25), (4, 0.25), (2, 0.5)):
+    # Any number of nodes reaches the same share of links.
+    for nodes, share in ((8, 0.25), (4, 0.25), (2, 0.25)):
         others = 1 - 1 / nodes
         assert exchange_seconds(H100, HALF, Group(8 * nodes, 1), 1e9) == pytest.approx(
             1e9 * others / (50 * share * GB) + 10e-6
@@ -173,8 +174,14 @@ def test_a_token_that_is_sent_once_visits_as_many_ranks_as_chance_says():
     # A copy for each node but the own one; inside a node, for each rank that has experts but the
     # one it arrives at.
     far, near = 1e9 / 3 * nodes / 2, 1e9 / 3 * ranks / 2
-    assert exchange_seconds(machine, FULL, Group(4, 1), 1e9, 3) == pytest.approx(far / (50 * GB))
-    assert exchange_seconds(narrow, FULL, Group(4, 1), 1e9, 3) == pytest.approx(near / (1 * GB))
+    within, between = KERNELS
+    for found in (FULL, HALF):  # kernels made for experts reach what is published of them
+        assert exchange_seconds(machine, found, Group(4, 1), 1e9, 3) == pytest.approx(
+            far / (50 * between * GB)
+        )
+        assert exchange_seconds(narrow, found, Group(4, 1), 1e9, 3) == pytest.approx(
+            near / (1 * within * GB)
+        )
 
 
 def test_a_message_crosses_nodes_where_the_next_device_is_on_another_one():

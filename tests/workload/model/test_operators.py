@@ -253,6 +253,22 @@ def test_clamped_experts_run_eight_kernels_of_two_operands():
     assert "shared expert in" not in found
 
 
+def test_biases_after_experts_are_added_in_32_bits_by_kernels_of_their_own():
+    """Forward: the product with weights of tokens, the sum, the join, the cast. Backward: two
+    casts, two products with the gradient and their sums, the join.
+    """
+    clamped = replace(MIXED, clamped=True, gated=False, shared_ffn=0)
+    for load in (1.0, 1.25):
+        parallel = replace(PLAIN, ep=4, expert_load=load)
+        found = table(layer_operators(clamped, parallel, Layer(mlp="experts")))
+        forward = 4 + (2 + 4 + 4) + (4 + 4) + (4 + 2)
+        backward = (2 + 4) + (4 + 2) + 2 * (4 + 4 + 4) + (2 + 2)
+        each = 216 * load * H
+        assert found["experts' biases"] == moves(forward * each, backward * each, 4)
+    plain = layer_operators(replace(clamped, clamped=False), parallel, Layer(mlp="experts"))
+    assert "experts' biases" not in plain.names
+
+
 def test_latent_attention_compresses_queries_and_keys():
     """Down to 20 and 16 + 6 on tokens that tensor ranks divide, then up to 4 heads of 12 + 6, and
     of 12 + 14.
