@@ -26,14 +26,14 @@ EIGHTY = 1.28  # standard deviations around a mean that hold four values in five
 # Standard deviations of log(measured / predicted step) of held-out runs.
 JOB = 0.10  # of the error that all runs of a job share
 REPEATED = 0.03  # of the rest, among runs of a job with different batches
-# A third of the variance: by least squares, the error of a held-out run is 0.33 of that of another
-# run of the same source, software, GPU and kind of model (``left_out.shared_part``).
-LEVEL = 0.066  # of the error that such runs share
-EACH = 0.094  # of the rest, among such runs
+# By least squares, the error of a held-out run is 0.27 of that of another run of the same source,
+# software, GPU and kind of model, so they share 0.27 of the variance (``left_out.shared_part``).
+LEVEL = 0.058  # of the error that such runs share
+EACH = 0.096  # of the rest, among such runs
 ANY_LEVEL = 1.0  # of the shared error for software that is not in the library
 # Half-widths of the ranges of uncorrected predictions, in logarithms. Among held-out sources they
 # hold four runs in five with equal weight for each run.
-KNOWN = 0.132  # for software and GPUs of other sources
+KNOWN = 0.115  # for software and GPUs of other sources
 UNSEEN = 0.175  # for software or a GPU of which no run is published
 UNNAMED = 0.341  # for software without a name
 SAME = 1e-3  # relative difference below which two measured steps count as the same run
