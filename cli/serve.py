@@ -41,7 +41,7 @@ class ServeRequest(Request):
     """
 
     question: ClassVar[str] = "serve"
-    place: ClassVar[tuple[str, int]] = ("What schedules there are", 2)
+    place: ClassVar[tuple[str, int]] = ("Schedules, and a live page", 2)
     port: int = common(
         "--port",
         type=WholeRange(0, 65535),

@@ -178,6 +178,11 @@ NEEDS = (
         "{options} times several replicas, and --grid has no times",
     ),
     Need(
+        ("t_reduce",),
+        lambda g: not g["grid"],
+        "{options} is the time of a reduction, and --grid has no times",
+    ),
+    Need(
         ("cap",),
         lambda g: not g["grid"],
         "{options} limits memory over time, and --grid has no times",

@@ -383,8 +383,8 @@ def slowed_costs(schedule: Schedule, costs: Costs, factors: NDArray[np.float64])
     """
     if (factors == 1).all():
         return costs
-    if costs.each is not None or schedule.has_lanes:
-        return replace(costs, each=costs.durations(schedule) * factors[schedule.device])
+    if costs.op_times is not None or schedule.has_lanes:
+        return replace(costs, op_times=costs.durations(schedule) * factors[schedule.device])
     return replace(costs, speed=(1.0 if costs.speed is None else costs.speed) / factors)
 
 

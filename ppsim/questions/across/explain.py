@@ -78,7 +78,7 @@ LEAST_GAIN = 1e-3  # share of a step that dealing again must save to be listed
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainRequest(Request):
-    """Say why devices are idle, what decides the time, and what would help.
+    """Explain why devices are idle, what decides the makespan, and what would help.
 
     SCHEDULE is a name, which is simulated with the given options, or a file. A file that states
     times, and a real run given by --trace, are explained as they are; changes to them are simulated
@@ -86,10 +86,10 @@ class ExplainRequest(Request):
 
     \b
     The answer has:
-      idle time by cause, which sums to all idle time, and the devices with most
+      the idle time by cause, and the devices with the most of each
       a critical path: the chain of ops that decides the makespan
-      the time that the makespan saves if one time is 1% less
-      the makespan after each of several changes, simulated, and the best change
+      the ops whose time matters most: the gain if they take 1% less
+      the makespan after several changes, each simulated, and the best change
 
     \b
       ppsim explain 1f1b --stages 4 --mb 8

@@ -78,7 +78,7 @@ class CalibrateRequest(Request):
     """
 
     question: ClassVar[str] = "calibrate"
-    place: ClassVar[tuple[str, int]] = ("How right it is on a machine of yours", 1)
+    place: ClassVar[tuple[str, int]] = ("How accurate it is on your machine", 1)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("iteration",),

@@ -55,7 +55,7 @@ class ListRequest(Request):
     """
 
     question: ClassVar[str] = "list"
-    place: ClassVar[tuple[str, int]] = ("What schedules there are", 1)
+    place: ClassVar[tuple[str, int]] = ("Schedules, and a live page", 1)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("devices", "microbatches"),
@@ -189,9 +189,9 @@ class Schedules(Answer[ListRequest]):
         if left < LEAST_IDEA:
             del columns["needs"]
             left += wide["needs"]
-        columns["what it is"] = [_first_words(family.idea, left) for family in families]
+        columns["idea"] = [_first_words(family.idea, left) for family in families]
         rows = [*zip(*columns.values(), strict=True)]
-        return Table([*columns], rows, at_least=120, left=["split", "needs", "what it is"])
+        return Table([*columns], rows, at_least=120, left=["split", "needs", "idea"])
 
 
 @dataclass(frozen=True)

@@ -315,7 +315,7 @@ class Sweep(Answer[SweepRequest]):
         lines = [*self._best_lines()]
         verdict = "; ".join(lines[:MOST_SAID])
         if len(lines) > MOST_SAID:
-            verdict += f"; below, {len(lines) - MOST_SAID} more numbers of devices"
+            verdict += f"; and {count_text(len(lines) - MOST_SAID, 'more number')} of devices below"
         return verdict
 
     @property
