@@ -85,11 +85,11 @@ class Costs:
             require_type("others", kind, Kind, "Kind.OFFLOAD")
             require_type(f"the time of {kind.name}", time, np.ndarray, "np.ones(4)")
             prove_times(f"the time of {kind.name}", time)
-        if self.each is not None:
-            require_type("each", self.each, np.ndarray, "np.ones(len(schedule))")
-            prove_times("the time of each op", self.each)
-            if self.each.ndim != 1:
-                raise InputError("each is not one time for each op", "np.ones(len(schedule))")
+        if self.op_times is not None:
+            require_type("op_times", self.op_times, np.ndarray, "np.ones(len(schedule))")
+            prove_times("the time of each op", self.op_times)
+            if self.op_times.ndim != 1:
+                raise InputError("op_times is not one time for each op", "np.ones(len(schedule))")
         if self.feedback is not None:
             require_type("feedback", self.feedback, Real, "0.5")
             prove_times("the time of feedback", self.feedback)

@@ -43,23 +43,8 @@ ODD: list[Any] = [
     len,
     ...,
 ]
-NO_NUMBERS: list[Any] = [
-    "1_0",
-    "x",
-    "",
-    None,
-    b"1",
-    [],
-    [[1]],
-    ["x"],
-    [True],
-    True,
-    1j,
-    len,
-    {},
-    -1.0,
-    np.nan,
-]
+NO_NUMBERS: list[Any] = ["1_0", "x", "", None, b"1", [], [[1]], ["x"], [True], True, 1j, len]
+NO_NUMBERS += [{}, -1.0, np.nan]
 ONE_EACH = ("titles", "memory", "executions", "idles", "insides")
 
 
@@ -107,7 +92,7 @@ def test_times_of_any_kind_of_number_are_the_same():
         ("unit", [*ODD, None]),
         ("scale", [1, "x", [1], np.ones(3)]),
         ("speed", [1, "x", [1, 1], np.zeros(2)]),
-        ("each", [1, "x", [1], np.array(1.0), np.ones(3)]),
+        ("op_times", [1, "x", [1], np.array(1.0), np.ones(3)]),
         ("others", [None, 1, [1], {"F": np.ones(2)}, {Kind.OFFLOAD: 1}, {Kind.OFFLOAD: "x"}]),
         ("host_link", [None, True, "x", 1.5, -1]),
         ("feedback", [True, "x", [1], -1.0, np.nan]),
