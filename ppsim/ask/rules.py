@@ -178,6 +178,11 @@ NEEDS = (
         "{options} times several replicas, and --grid has no times",
     ),
     Need(
+        ("t_reduce",),
+        lambda g: not g["grid"],
+        "{options} is the time of a reduction, and --grid has no times",
+    ),
+    Need(
         ("cap",),
         lambda g: not g["grid"],
         "{options} limits memory over time, and --grid has no times",
@@ -222,7 +227,8 @@ def _refuse_infinite(given: TypedOptions) -> None:
         for number in value if isinstance(value, list | tuple) else (value,):
             if isinstance(number, float) and not math.isfinite(number):
                 raise InputError(
-                    f"{each.spelling}: {number} is not a finite number", "a finite one"
+                    f"{each.spelling}: not a finite number: {number}; expected e.g. 1.5",
+                    "a finite number",
                 )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -125,7 +125,7 @@ class Techniques:
             return None
         from ppsim.workload.plans.rank_chart import read_ranks
 
-        if not Path(self.rank_order).exists():
+        if not os.path.exists(self.rank_order):
             known = ", ".join(RANK_ORDERS)
             hint = "tp-pp-dp, or a flowchart of ranks, as ppsim plan ... -o ranks.mmd writes it"
             raise InputError(

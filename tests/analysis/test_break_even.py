@@ -377,7 +377,7 @@ def test_compare_says_where_queues_that_follow_costs_keep_their_order():
     assert "it would be faster if a message took more than 2.79 t_F (now 0), queues in" in turned
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("size", [("4", "8"), ("8", "20"), ("3", "6")])
 @pytest.mark.parametrize("more", [[], ["--comm", "0.2"], ["--tf", "1.2"]])
 def test_compare_and_explain_name_the_same_times(size, more):

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from ppsim.base import compiled, deadline
-from ppsim.base.deadline import AGAIN_S, TimeOver, check_time, end_by, interrupt_at, seconds_left
+from ppsim.base.deadline import TimeOver, check_time, end_by, interrupt_at, seconds_left
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """The alarm rings again so soon that waiting for it takes little."""
+    monkeypatch.setattr(deadline, "AGAIN_S", 0.01)
 
 
 def triple(values):
@@ -40,7 +46,7 @@ def test_the_alarm_lets_a_clean_up_end(ours):
         try:
             spin(30)
         finally:
-            spin(4 * AGAIN_S)
+            spin(4 * deadline.AGAIN_S)
             done.append("cleaned up")
 
     with pytest.raises(TimeOver), interrupt_at(monotonic()):
@@ -66,7 +72,7 @@ def test_the_alarm_rings_again_where_its_error_is_discarded(ours):
 
 def test_the_alarm_waits_for_the_end_of_a_librarys_function():
     with interrupt_at(monotonic()):
-        spin(4 * AGAIN_S)  # of this module, which is none of the package
+        spin(4 * deadline.AGAIN_S)  # of this module, which is none of the package
 
 
 @pytest.fixture

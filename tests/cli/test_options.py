@@ -6,10 +6,12 @@ import importlib
 import json
 import re
 import shlex
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zlib import crc32
 
 import click
 import pytest
@@ -331,8 +333,9 @@ ASKED_ALREADY = {
 }
 # What shows some of the numbers only: the result line of several schedules, and a metric.
 UNSHOWN = {
-    "sweep": {"offload", "t_offload"}
-}  # copies that delay nothing change the peak alone, and its metric is another
+    # copies that delay nothing change the peak alone, tokens the rate, and its metric is another
+    "sweep": {"offload", "t_offload", "t_reload", "tokens"}
+}
 SHOW_SOME = {"quiet": {"compare", "sweep", "jitter"}, "metric": {"sweep"}}
 
 
@@ -380,6 +383,13 @@ def options_of(words: list[str]) -> list[str]:
     return options
 
 
+def some_options(words: list[str]) -> list[str]:
+    """The options of a command; where only the fast tests are asked for, one of eight by its
+    name, so that a new option moves no other.
+    """
+    return [option for option in options_of(words) if crc32(option.encode()) % EVERY == 0]
+
+
 def outcome(words: list[str]) -> tuple[object, ...]:
     """What a command says and writes, or that it is refused."""
     for path in Path().iterdir():
@@ -410,7 +420,7 @@ def test_an_option_alone_changes_something_or_is_refused(name, record, monkeypat
     assert as_it_was != ("refused",)
     idle = [
         option
-        for option in options_of(words)[::EVERY]
+        for option in some_options(words)
         if outcome([*words, *SAMPLES[option].split()]) == as_it_was
     ]
     # What the file has already; what is proved at once needs no luck and no time.
@@ -423,17 +433,17 @@ def test_an_option_alone_changes_something_or_is_refused(name, record, monkeypat
 
 def pairs_of(name: str) -> list[tuple[str, str]]:
     """The pairs of options to try with a command, one of three: what several have is tried with
-    one, by turns.
+    one. Which one follows from the names of both, so that a new option moves no other pair.
     """
     # dask starts a cluster
     known = {base: set(options_of(words)) - {"dask"} for base, words in BASES.items()}
-    turn = {option: number for number, option in enumerate(SAMPLES)}
     pairs = []
-    for one, other in combinations(sorted(known[name], key=turn.__getitem__), 2):
-        having = [base for base, options in known.items() if {one, other} <= options]
-        if having[(turn[one] + turn[other]) % len(having)] == name:
-            pairs.append((one, other))
-    return pairs[:: 1 if HUNTS else 3]
+    for pair in combinations(sorted(known[name]), 2):
+        having = [base for base, options in known.items() if options.issuperset(pair)]
+        third, number = divmod(crc32(" ".join(pair).encode()), len(having))
+        if having[number] == name and (HUNTS or third % 3 == 0):
+            pairs.append(pair)
+    return pairs
 
 
 @pytest.mark.slow
@@ -480,6 +490,18 @@ def test_an_empty_value_is_refused(option):
     )
     assert isinstance(result.exception, PpsimError)
     assert str(result.exception) == f"--{option} is empty"
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_an_option_that_was_typed_leaves_nothing_for_the_next_line(command):
+    """The value of an option that is not typed is made once for all lines of a process."""
+    found = group.get_command(None, command)  # type: ignore[arg-type]
+    assert found
+    untyped = found.make_context(command, []).params
+    for option in some_options([command]):
+        with suppress(click.ClickException):
+            found.make_context(command, SAMPLES[option].split())
+    assert found.make_context(command, []).params == untyped
 
 
 @pytest.mark.slow
@@ -633,10 +655,16 @@ def test_rows_of_a_request_speak_of_its_options():
             "memory 1f1b --devices 4 --mb 8 --model llama3-8b --zero 3",
             "--zero needs several data- or context",
         ),
+        (
+            "run 1f1b --devices 2 --mb 2 --grid --t-reduce 2",
+            "--t-reduce is the time of a reduction, and --grid has no times",
+        ),
     ],
 )
 def test_an_option_that_nothing_reads_is_refused_by_name(words, why):
-    """Copies without a time share a link at no cost, and one rank divides nothing."""
+    """Copies without a time share a link at no cost, one rank divides nothing, and slots of a grid
+    are no times.
+    """
     error = CliRunner().invoke(group, words.split()).exception
     assert isinstance(error, PpsimError)
     assert why in str(error)
@@ -648,7 +676,7 @@ def test_the_command_of_an_answer_has_the_values_that_were_typed(name, monkeypat
     monkeypatch.setattr(write, "shlex", shlex)  # which the other tests here leave out
     Path("own.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
     command, *words = ONE_BY_ONE[name]
-    for option in options_of([command]):
+    for option in some_options([command]):
         line = [*words, *SAMPLES[option].split()]
         try:
             typed = typed_options(command, line)

@@ -286,7 +286,9 @@ def plan(model: str, cluster: str, **options: Any) -> Plans:
     joined = {
         name: ",".join(value)
         for name, value in options.items()
-        if name in NAMES and not isinstance(value, str)
+        if name in NAMES
+        and isinstance(value, list | tuple)
+        and all(isinstance(each, str) for each in value)
     }
     return _plan(ask(PlanRequest, {"model": model, "cluster": cluster} | options | joined))
 
@@ -535,7 +537,13 @@ def _raise_nothing_fits(task: Task, found: Findings) -> NoReturn:
     """Raise PpsimError: no plan fits, with the smallest plan and the options that would help."""
     from ppsim.workload.plans.search import gpus_that_fit
 
-    assert found.total
+    if not found.total:
+        chunks = "/".join(map(str, task.axes.vp)) if task.axes.vp else "any number of"
+        raise InputError(
+            f"no way to train {task.model.name or 'the model'} on {count_text(task.gpus, 'GPU')}: "
+            f"no pipeline of these sizes has {chunks} chunks a device",
+            "leave out --vp or --schedules, or another --pp",
+        )
     least = found.least_memory
     if least is None:
         raise PpsimError(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import click
@@ -175,7 +175,7 @@ class CalibrateRequest(Request):
                 f"unexpected argument '{self.more_traces[0]}'", "traces come after --from-trace"
             )
         for target in self.output.output:
-            if target != "-" and Path(target).is_file() and not self.output.force:
+            if target != "-" and os.path.isfile(target) and not self.output.force:
                 raise InputError(
                     f"'{target}' exists and is not overwritten", "another name, or --force"
                 )

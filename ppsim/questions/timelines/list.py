@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask import words
@@ -432,7 +432,7 @@ def card_of(name: str) -> dict[str, Any]:
     from ppsim.workload.model.model import library
 
     guess = guess_of(plain, [*library(), *machines(), *gpus(), *softwares()])
-    if guess != guess_of(plain, library()) and not Path(name).exists():
+    if guess != guess_of(plain, library()) and not os.path.exists(name):
         raise InputError(
             f"nothing called {quote(name)} in the library and no such file.{guess}",
             "ppsim list --models --clusters --gpus --software",

@@ -333,15 +333,21 @@ function setSliders(shape) {
 /** Send files to the server and show them; the first file that is refused ends this with a message. */
 const drop = files => readAll(files).catch(error => refuse(unanswered(error)));
 
+/** The server's name of each file of this page: another page may have dropped one of the same name. */
+const storedAs = new Map();
+
 async function readAll(files) {
   mark('reading …');
   for (const file of files) {
-    const name = file.name.replace(/[^A-Za-z0-9._-]/g, '_').replace(/^[^A-Za-z0-9]/, 'x').slice(-100);
-    const response = await fetch(`drop?name=${encodeURIComponent(name)}`, { method: 'POST', body: file });
+    const plain = file.name.replace(/[^A-Za-z0-9._-]/g, '_').replace(/^[^A-Za-z0-9]/, 'x').slice(-100);
+    const name = storedAs.get(plain) ?? plain;
+    const query = new URLSearchParams({ name, replaces: chosen.includes(`dropped:${name}`) });
+    const response = await fetch(`drop?${query}`, { method: 'POST', body: file });
     const answer = await response.json();
     if (!response.ok) return refuse(answer);
+    storedAs.set(plain, answer.name);
     setSliders(answer);
-    if (!chosen.includes(`dropped:${name}`)) chosen.push(`dropped:${name}`);
+    if (!chosen.includes(`dropped:${answer.name}`)) chosen.push(`dropped:${answer.name}`);
   }
   showChosen();
   return askSoon();

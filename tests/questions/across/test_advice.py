@@ -133,6 +133,7 @@ def runs(draw) -> list[str]:
     return words
 
 
+@pytest.mark.slow
 @SOME
 @given(st.sampled_from(NAMES), runs())
 def test_advice_is_never_beaten_by_a_comparison_of_all(name, words):
