@@ -3350,7 +3350,7 @@ def validate(
         calibrate_on: Derive costs from these runs only (default: timed ops from the first run,
             else from all other runs).
         only: Draw only these schedules in -o files; repeatable (default: all).
-        tolerance: Largest error that passes. (default 0.1)
+        tolerance: Largest error that passes (10%). (default 0.1)
         record: Write the raw measurements as JSON; .gz compresses them.
         from_record: Read the measurements from a record instead of running.
         trace: Read the measurements from a run made elsewhere: see ppsim read.

@@ -234,8 +234,8 @@ class ValidateRequest(Request):
         "--tolerance",
         type=Share(),
         default=0.1,
-        show_default="10%",
-        help="Largest error that passes.",
+        show_default=False,
+        help="Largest error that passes (10%).",
     )
     source: SourceOptions = group(SourceOptions, "Measurements")
     output: OutputOptions = group(OutputOptions, "Output")
