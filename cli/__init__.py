@@ -32,8 +32,8 @@ __all__ = ["main"]
 
 EPILOG = (
     "Exit codes: 0 done, 1 the answer is no, 2 bad usage or unreadable input, 3 something is not "
-    "installed, 4 the measurements do not tell, 70 internal error. The environment's "
-    "PPSIM_MAX_SIZE, such as 1GiB, is the largest file that is read."
+    "installed, 4 measurements do not decide, 70 internal error. The environment variable "
+    "PPSIM_MAX_SIZE, such as 1GiB, limits the size of files that are read."
 )
 INTERNAL = 70
 # The sections of --help, in their order; each command names the section that lists it.
@@ -41,9 +41,9 @@ SECTIONS = (
     "How long a step takes, and which schedule is best",
     "Why, and what would help",
     "What a model needs",
-    "What files and runs say",
-    "How right it is on a machine of yours",
-    "What schedules there are",
+    "Files of schedules and runs",
+    "How accurate it is on your machine",
+    "Schedules, and a live page",
 )
 RENAMED = {"describe": "list"}
 WIDEST = 300

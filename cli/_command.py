@@ -55,28 +55,6 @@ OTHERWISE = {
 }
 
 
-class QuickOption(click.Option):
-    """An option whose default click processes once: a command has a hundred, and few are typed."""
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self._untyped: tuple[Any, ...] = ()
-
-    def handle_parse_result(
-        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
-    ) -> tuple[Any, list[str]]:
-        """Process the words as click does; without any, take the value of the last time."""
-        name = str(self.name)
-        if name in opts or ctx.resilient_parsing:
-            return super().handle_parse_result(ctx, opts, args)
-        if not self._untyped:
-            self._untyped = (super().handle_parse_result(ctx, opts, args)[0],)
-        [value] = self._untyped
-        ctx.params[name] = value
-        ctx.set_parameter_source(name, ParameterSource.DEFAULT)
-        return value, args
-
-
 class Question(click.Command):
     """The command of a request; its short help lists the common options by section."""
 
@@ -101,18 +79,12 @@ class Question(click.Command):
         self.silent = [help_all(), debug()]
         self._all_params: list[click.Parameter] = []
         self._parser: Any = None
-        self._bare_values = {
-            word: param.type
-            for param in params
-            for word in param.opts
-            if isinstance(param.type, OptionalValue)
-        }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, but suggest ppsim's name for options of other tools, and refuse an
         option of one value that is given twice.
         """
-        words = [*spell_out(self._bare_values, args)]
+        words = [*spell_out(self.get_params(ctx), args)]
         try:
             if not ctx.resilient_parsing:
                 refuse_twice(ctx, self.make_parser(ctx).parse_args(list(words))[2])
@@ -179,14 +151,19 @@ def make_parameter(declared: Option, *, hidden: bool = False) -> click.Parameter
     spellings, settings = [*declared.spellings, declared.name], dict(declared.settings)
     if not settings.get("required"):  # for click, an option with a default is never missing
         settings["default"] = declared.default
-    return QuickOption(spellings, type=declared.type, help=declared.help, hidden=hidden, **settings)
+    return click.Option(
+        spellings, type=declared.type, help=declared.help, hidden=hidden, **settings
+    )
 
 
-def spell_out(optional: Mapping[str, OptionalValue], args: Sequence[str]) -> Iterator[str]:
-    """Yield the words of a command line, with a value added to options that stand alone.
-
-    ``optional`` are the spellings of options that may stand alone, with their types.
-    """
+def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterator[str]:
+    """Yield the words of a command line, with a value added to options that stand alone."""
+    optional = {
+        word: each.type
+        for each in params
+        for word in each.opts
+        if isinstance(each.type, OptionalValue)
+    }
     for word, following in zip_longest(args, args[1:], fillvalue=""):
         kind = optional.get(word)
         yield f"{word}={kind.bare_value}" if kind and not kind.begins(following) else word

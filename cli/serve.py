@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.options import Request, common, flag
+from ppsim.ask.types import WholeRange
 from ppsim.cli._command import Question
 from ppsim.errors import InputError, MissingDependency
 
@@ -40,10 +41,10 @@ class ServeRequest(Request):
     """
 
     question: ClassVar[str] = "serve"
-    place: ClassVar[tuple[str, int]] = ("What schedules there are", 2)
+    place: ClassVar[tuple[str, int]] = ("Schedules, and a live page", 2)
     port: int = common(
         "--port",
-        type=click.IntRange(0, 65535),
+        type=WholeRange(0, 65535),
         default=8765,
         help="Port of the page; 0 chooses a free one.",
     )

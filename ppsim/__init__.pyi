@@ -71,7 +71,7 @@ def calibrate(
     *,
     hidden: int = 512,
     heads: int = 8,
-    sequence: int = 256,
+    seq: int = 256,
     microbatch_size: int = 1,
     layers: int = 2,
     vocab: int = 4096,
@@ -106,7 +106,7 @@ def calibrate(
     Options:
         hidden: Width of the model. (default 512)
         heads: Attention heads; they divide the width. (default 8)
-        sequence: Tokens of one sample. (default 256)
+        seq: Tokens of one sample. (default 256)
         microbatch_size: Samples of a microbatch. (default 1)
         layers: Layers of each device. (default 2)
         vocab: Vocabulary; 0 leaves embedding and head out. (default 4096)
@@ -132,7 +132,7 @@ def calibrate(
 def check(
     file: str,
     *,
-    modes: str | Sequence[str] = (),
+    mode: str | Sequence[str] = (),
     runtime: Literal["torch-2.13", "torch-2.15", "megatron"] | None = None,
     queues: Literal["edge", "pair", "rank"] | None = None,
     shapes: Literal["exchange"] | None = None,
@@ -159,7 +159,7 @@ def check(
         InputError: the file cannot be read, or an option is refused.
 
     Options:
-        modes: Look for deadlocks if sends and receives overlap, are batched, or block;
+        mode: Look for deadlocks if sends and receives overlap, are batched, or block;
             repeatable (default: all three; with --for or --queues, overlap).
         runtime: Check the limits of a runtime, and the queues of its communicators.
         queues: Sends and receives run in order on each directed pair of devices (edge), pair,
@@ -179,8 +179,7 @@ def check(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -225,7 +224,7 @@ def compare(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -240,7 +239,7 @@ def compare(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -273,9 +272,9 @@ def compare(
     cp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     layouts: Literal["even", "light-last", "light-ends"] | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
@@ -305,7 +304,7 @@ def compare(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -332,8 +331,7 @@ def compare(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -355,17 +353,18 @@ def compare(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -381,37 +380,37 @@ def compare(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -427,20 +426,22 @@ def compare(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -451,10 +452,11 @@ def compare(
         cp: Context-parallel ranks (1).
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
-        sequence: Tokens in a sequence (the model's).
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
-        layouts: Layers per stage by a name of ppsim plan (even).
+        seq: Tokens in a sequence (the model's).
+        zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
+            gradients (2), also weights (3).
+        recomputes: Recompute in every backward (none).
+        layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
@@ -494,9 +496,9 @@ def compare(
         deal: Deal the sequences of --lengths again over as many microbatches of their replica;
             the step never gets longer. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+        max_tokens: Pack the sequences again into microbatches of at most this many tokens,
             padding included; their number is the one with the shortest step.
-        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
+        deal_for: Time limit of the search for a dealing, in seconds. (default 2.0)
         format: Format of every -o instead of its suffix's, such as svg.
         style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -508,7 +510,7 @@ def compare(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -520,7 +522,7 @@ def compare(
         per_device: Write idle share and peak next to every row of figures.
         cap: Memory cap of a device: a number of activations of a device's 1/P share of the
             model, or of one layer with --layout; or a size such as 60GiB, which needs
-            --profile. A list has one cap for each device.
+            --profile, or --model with --cluster. A list has one cap for each device.
         memory: Draw the memory of the devices below each chart.
         tradeoff: Draw time against peak activations, with the Pareto front, instead of charts.
     """
@@ -537,7 +539,7 @@ def convert(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -565,7 +567,7 @@ def convert(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -580,7 +582,7 @@ def convert(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -617,7 +619,7 @@ def convert(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -643,17 +645,18 @@ def convert(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -669,37 +672,37 @@ def convert(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -754,7 +757,7 @@ def diff(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -769,7 +772,7 @@ def diff(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -799,7 +802,7 @@ def diff(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -828,8 +831,7 @@ def diff(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -851,17 +853,18 @@ def diff(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -877,37 +880,37 @@ def diff(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -947,7 +950,7 @@ def diff(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -997,7 +1000,7 @@ def explain(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -1012,7 +1015,7 @@ def explain(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -1045,9 +1048,9 @@ def explain(
     cp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     layouts: Literal["even", "light-last", "light-ends"] | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
@@ -1059,9 +1062,9 @@ def explain(
     reduce_grad: bool = False,
     shapes: Literal["exchange"] | None = None,
     t_shape: float | None = None,
-    changes: str | Sequence[str] = (),
-    of_device: int | None = None,
-    of_op: str | None = None,
+    what_if: str | Sequence[str] = (),
+    device: int | None = None,
+    op: str | None = None,
     cap: str | None = None,
     replicas: int | str | None = None,
     t_reduce: float = 0.0,
@@ -1082,7 +1085,7 @@ def explain(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -1114,8 +1117,7 @@ def explain(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -1137,17 +1139,18 @@ def explain(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -1163,37 +1166,37 @@ def explain(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -1209,20 +1212,22 @@ def explain(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -1233,10 +1238,11 @@ def explain(
         cp: Context-parallel ranks (1).
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
-        sequence: Tokens in a sequence (the model's).
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
-        layouts: Layers per stage by a name of ppsim plan (even).
+        seq: Tokens in a sequence (the model's).
+        zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
+            gradients (2), also weights (3).
+        recomputes: Recompute in every backward (none).
+        layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
@@ -1257,14 +1263,13 @@ def explain(
             blocking.
         t_shape: Time that the host waits between a shape and its message, added to the latency
             of the shape (0).
-        changes: Simulate a change; repeatable. Any option of shape, costs, model or messages:
+        what_if: Simulate a change; repeatable. Any option of shape, costs, model or messages:
             mb=16 · schedule=zb-1p · tp=4 · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9
             (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · link.0-1=0.5,
             link.0>1=x2 (one direction) · layers.3>2=1/8 (moves one of the eight layers of stage
             3 to stage 2).
-        of_device: Show every gap of this device.
-        of_op: Show the op or message that an op waits for, and its slack: 2B5 or B5@2 (stage
-            2).
+        device: Show every gap of this device.
+        op: Show the op or message that an op waits for, and its slack: 2B5 or B5@2 (stage 2).
         cap: Memory cap of a device for advised changes (default: the peak of this run). A
             number counts activations of a device's 1/P share of the model, or of one layer with
             --layout; a size such as 40GiB needs --profile or --model.
@@ -1287,9 +1292,9 @@ def explain(
         deal: Deal the sequences of --lengths again over as many microbatches of their replica;
             the step never gets longer. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+        max_tokens: Pack the sequences again into microbatches of at most this many tokens,
             padding included; their number is the one with the shortest step.
-        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
+        deal_for: Time limit of the search for a dealing, in seconds. (default 2.0)
         heat: Instead of the schedule, draw each worker's slowdown over the steps of a job, or
             with --lengths the times of every replica's microbatches, as given and as dealt.
         format: Format of every -o instead of its suffix's, such as svg.
@@ -1303,7 +1308,7 @@ def explain(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -1351,7 +1356,7 @@ def jitter(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -1366,7 +1371,7 @@ def jitter(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -1399,9 +1404,9 @@ def jitter(
     cp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     layouts: Literal["even", "light-last", "light-ends"] | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     cluster: str | None = None,
@@ -1440,8 +1445,7 @@ def jitter(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -1463,17 +1467,18 @@ def jitter(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -1489,37 +1494,37 @@ def jitter(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -1535,20 +1540,22 @@ def jitter(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -1559,17 +1566,18 @@ def jitter(
         cp: Context-parallel ranks (1).
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
-        sequence: Tokens in a sequence (the model's).
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
-        layouts: Layers per stage by a name of ppsim plan (even).
+        seq: Tokens in a sequence (the model's).
+        zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
+            gradients (2), also weights (3).
+        recomputes: Recompute in every backward (none).
+        layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         cluster: The cluster of --model, such as dgx-h100, or a TOML file.
         cv: Noise of each op, copy, collective and message: standard deviation over mean. An op
             on all devices takes the longest of one draw for each. (default 0.05)
         slow_devices: Number of slow devices, picked at random.
-        slowdown: Factor of the compute times of slow devices; copies take as long. (default
-            1.5)
+        slowdown: Factor of the compute times of slow devices; their copies are not slower.
+            (default 1.5)
         slow_links: Number of slow links, picked at random.
         link_slowdown: Factor of the message times on slow links. (default 4.0)
         replicas: Data-parallel replicas, and factors of the times of slow ones: 8,2=1.2 (all of
@@ -1588,7 +1596,7 @@ def jitter(
             parallel with each forward, twice as long with B and I; an op takes the longer of
             both).
         mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
-        samples: Iterations to draw. (default 10000)
+        samples: Number of iterations to simulate. (default 10000)
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
@@ -1605,11 +1613,11 @@ def layout(
     devices: int | None = None,
     chunks: int | None = None,
     num_layers: int | None = None,
-    mtp: int | None = None,
-    first: int | None = None,
-    last: int | None = None,
-    account_embedding: bool = False,
-    account_loss: bool = False,
+    mtp_num_layers: int | None = None,
+    decoder_first_pipeline_num_layers: int | None = None,
+    decoder_last_pipeline_num_layers: int | None = None,
+    account_for_embedding_in_pipeline_split: bool = False,
+    account_for_loss_in_pipeline_split: bool = False,
     layers_per_stage: int | Sequence[int] | str | None = None,
     placement: Literal["loop", "v"] | None = None,
 ) -> Layout:
@@ -1624,11 +1632,11 @@ def layout(
         devices: Pipeline devices, P.
         chunks: Stages per device, V.
         num_layers: Transformer layers of the model; a string must have as many.
-        mtp: MTP layers of the model (0); a string must have as many.
-        first: Layers of the first device.
-        last: Layers of the last device.
-        account_embedding: Embedding counts as a layer.
-        account_loss: Loss counts as a layer.
+        mtp_num_layers: MTP layers of the model (0); a string must have as many.
+        decoder_first_pipeline_num_layers: Layers of the first device.
+        decoder_last_pipeline_num_layers: Layers of the last device.
+        account_for_embedding_in_pipeline_split: Embedding counts as a layer.
+        account_for_loss_in_pipeline_split: Loss counts as a layer.
         layers_per_stage: Layers of each stage in model order: 3,4,4,3.
         placement: Placement of the stages: stage i on device i mod P (loop), or V-shaped.
     """
@@ -1669,7 +1677,7 @@ def memory(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -1684,7 +1692,7 @@ def memory(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -1703,9 +1711,9 @@ def memory(
     ep: int | None = None,
     dp: int | None = None,
     mbs: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     cap: str | None = None,
     lengths: str | None = None,
     padded: bool = False,
@@ -1724,7 +1732,7 @@ def memory(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -1750,8 +1758,7 @@ def memory(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -1773,17 +1780,18 @@ def memory(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -1799,37 +1807,37 @@ def memory(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -1846,9 +1854,9 @@ def memory(
         ep: Expert-parallel ranks, inside dp x cp x tp.
         dp: Data-parallel replicas.
         mbs: Sequences in a microbatch.
-        sequence: Sequence length instead of the model's.
+        seq: Sequence length instead of the model's.
         zero: ZeRO stage: 1 shards optimizer states (1), 2 gradients too, 3 weights too.
-        again: Recompute in every backward (none).
+        recomputes: Recompute in every backward (none).
         cap: Memory cap of a device: a number of activations of a device's 1/P share of the
             model, or of one layer with --layout; or a size such as 60GiB, which needs --model
             or --profile. A list has one cap for each device.
@@ -1880,7 +1888,7 @@ def memory(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -1896,7 +1904,7 @@ def memory(
 def model(
     name: str | None = None,
     *,
-    machine: str | None = None,
+    cluster: str | None = None,
     tp: int | None = None,
     cp: int | None = None,
     ep: int | None = None,
@@ -1905,10 +1913,10 @@ def model(
     chunks: int | None = None,
     mbs: int | None = None,
     microbatches: int | None = None,
-    sequence: int | None = None,
-    schedule_name: str | None = None,
+    seq: int | None = None,
+    schedule: str | None = None,
     layout: str | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recompute: Literal["none", "selective", "full"] | None = None,
     zero: int | None = None,
     offload: float | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32"] | None = None,
@@ -1945,7 +1953,7 @@ def model(
         InputError: an option is refused, there is no such model, or sizes do not divide it.
 
     Options:
-        machine: The cluster, for times: a name such as dgx-h100, or a file that names its GPU.
+        cluster: The cluster, for times: a name such as dgx-h100, or a file that names its GPU.
         tp: Tensor-parallel ranks.
         cp: Context-parallel ranks.
         ep: Expert-parallel ranks, inside dp x cp x tp.
@@ -1954,10 +1962,10 @@ def model(
         chunks: Stages per device, V.
         mbs: Sequences in a microbatch.
         microbatches: Microbatches in a step.
-        sequence: Sequence length instead of the model's.
-        schedule_name: The schedule: 1f1b, or interleaved with chunks, by default.
+        seq: Sequence length instead of the model's.
+        schedule: The schedule: 1f1b, or interleaved with chunks, by default.
         layout: The layers of each stage: Et*3|(tt|)*14,tL.
-        again: Parts of the forward that run again before the backward.
+        recompute: Parts of the forward that run again before the backward.
         zero: ZeRO stage: data-parallel ranks divide the optimizer (1), also gradients (2), also
             weights (3).
         offload: Share of activations to offload to the host until their backward.
@@ -1968,20 +1976,22 @@ def model(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -2031,7 +2041,7 @@ def optimize(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -2046,7 +2056,7 @@ def optimize(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -2067,7 +2077,7 @@ def optimize(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -2123,17 +2133,18 @@ def optimize(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -2149,37 +2160,37 @@ def optimize(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -2200,7 +2211,7 @@ def optimize(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -2249,7 +2260,7 @@ def partition(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -2264,7 +2275,7 @@ def partition(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -2278,17 +2289,17 @@ def partition(
     costs: Prices | None = None,
     recompute: bool | str = False,
     num_layers: int | None = None,
-    mtp: int = 0,
-    least: int = 0,
+    mtp_num_layers: int = 0,
+    min_layers: int = 0,
     model: str | None = None,
     tp: int | None = None,
     cp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
     mbs: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     cap: str | None = None,
     serve: Literal["tokens", "period"] | None = None,
     weight_bits: int | None = None,
@@ -2314,8 +2325,7 @@ def partition(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -2337,17 +2347,18 @@ def partition(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -2363,37 +2374,37 @@ def partition(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -2404,9 +2415,9 @@ def partition(
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
         num_layers: Number of transformer layers, if --t-layer is one time.
-        mtp: MTP layers, on the last stage.
-        least: Least layers of a stage (0: a stage may have only the embedding, only the head,
-            or nothing).
+        mtp_num_layers: MTP layers, on the last stage.
+        min_layers: Minimum number of layers of a stage (0: a stage may have only the embedding,
+            only the head, or nothing).
         model: Bytes for --cap of a model: of the library (ppsim list --models), TOML, or
             config.json with --seq.
         tp: Tensor-parallel ranks of the model.
@@ -2414,9 +2425,9 @@ def partition(
         ep: Expert-parallel ranks, inside dp x cp x tp.
         dp: Data-parallel replicas.
         mbs: Sequences in a microbatch.
-        sequence: Sequence length instead of the model's.
+        seq: Sequence length instead of the model's.
         zero: ZeRO stage: 1 shards optimizer states (1), 2 gradients too, 3 weights too.
-        again: Recompute in every backward (none).
+        recomputes: Recompute in every backward (none).
         cap: Memory cap of a device: a number of activations of one layer, or a size such as
             80GiB, which needs --model or --profile.
         serve: Split for a pipeline that serves --model (decode, forward-only): for the most
@@ -2468,7 +2479,7 @@ def plan(
     narrow_weights: bool | None = None,
     rank_order: str | None = None,
     post_validation: bool | None = None,
-    any_schedule: bool = False,
+    any: bool = False,
     top: int = 5,
     front: bool = False,
     flags: Literal["megatron", "torchtitan"] | None = None,
@@ -2506,19 +2517,19 @@ def plan(
         dp: Data-parallel replicas (default: all that divide the GPUs).
         vp: Chunks of the model on each pipeline device (default: 1 to 12).
         mbs: Sequences in a microbatch (default: 1,2,4,8,16).
-        schedules: Schedules to try: 1f1b,zb-v (default: those of ppsim list that can be
+        schedules: Schedules to try: 1f1b,zb-v (default: all of ppsim list that can be the
             fastest).
         recomputes: Kinds of recompute to try, of none,selective,full (default: all).
         recompute_modules: Modules that selective recompute runs again, of
-            core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (default: the first;
-            the second to the fourth for a model of experts with fused kernels).
+            core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (default: core_attn;
+            for experts with fused kernels layernorm,moe_act,mla_up_proj).
         layouts: Splits of the layers over stages to try, of even,light-last,light-ends,by-
             speed,by-speed-reversed (default: all).
         zero: ZeRO stages to try, of 0,1,2,3 (default: 1; without a pipeline also 3).
         offload: Shares of activations to offload to the host: 0,0.5,1 (default: 0).
         precision: Precision of the linear layers' products. (default bf16)
         seq: Tokens in a sequence (default: the model's).
-        cap: Usable memory of a GPU: 75GiB (default: 94% of it).
+        cap: Usable memory of a GPU: 75GiB (default: 94% of its memory).
         profile: A profile of ppsim calibrate: measured op times instead of the efficiency
             curve's.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
@@ -2527,28 +2538,29 @@ def plan(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
             gives sizes.
         post_validation: A device's optimizer step waits for no other device, as zero-bubble's
             (the software's).
-        any_schedule: Also try schedules, kinds of parallelism and ZeRO stages that the software
-            lacks.
+        any: Also try schedules, kinds of parallelism and ZeRO stages that the software lacks.
         top: Number of plans to print, without near copies. (default 5)
         front: Also print plans that need less memory: the Pareto front of time and memory.
         flags: Plan for this framework; print the best plan as launch flags, or as TOML.
@@ -2557,7 +2569,7 @@ def plan(
             profile of ppsim calibrate.
         against: Predict the runs of a table (json, csv, parquet) instead of planning; its rows
             may also name your --model and --cluster.
-        improve: With --against: also plan each run, and say what the plan changes.
+        improve: With --against: also plan each run, and show the changes of the plan.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
         results: Keep finished work in a .parquet or .csv file, and continue from it.
@@ -2627,7 +2639,7 @@ def run(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -2642,7 +2654,7 @@ def run(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -2675,9 +2687,9 @@ def run(
     cp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     layouts: Literal["even", "light-last", "light-ends"] | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     format: str | None = None,
@@ -2688,7 +2700,7 @@ def run(
     base: int = 0,
     labels: Literal["auto", "mb", "op", "none"] = 'auto',
     font_size: float | None = None,
-    notes: str | Sequence[str] = (),
+    note: str | Sequence[str] = (),
     window: tuple[float, float] | str | None = None,
     until: float = 0.0,
     fold: bool = False,
@@ -2746,8 +2758,7 @@ def run(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -2769,17 +2780,18 @@ def run(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -2795,37 +2807,37 @@ def run(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -2841,20 +2853,22 @@ def run(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -2865,10 +2879,11 @@ def run(
         cp: Context-parallel ranks (1).
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
-        sequence: Tokens in a sequence (the model's).
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
-        layouts: Layers per stage by a name of ppsim plan (even).
+        seq: Tokens in a sequence (the model's).
+        zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
+            gradients (2), also weights (3).
+        recomputes: Recompute in every backward (none).
+        layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         format: Format of every -o instead of its suffix's, such as svg.
         style: Style of figures (default: screen, and paper for pdf).
@@ -2881,7 +2896,7 @@ def run(
             three or more), the op, or none; every:N numbers every N-th microbatch. (default
             auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+        note: Write a text on a figure's first chart, at a time and device: 'W fills
             here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
@@ -2893,7 +2908,7 @@ def run(
         per_device: Write idle share and peak next to every row of figures.
         cap: Memory cap of a device: a number of activations of a device's 1/P share of the
             model, or of one layer with --layout; or a size such as 60GiB, which needs
-            --profile. A list has one cap for each device.
+            --profile, or --model with --cluster. A list has one cap for each device.
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
             even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
@@ -2913,7 +2928,7 @@ def run(
             blocking.
         t_shape: Time that the host waits between a shape and its message, added to the latency
             of the shape (0).
-        blank: Write a page with empty rows, in which its reader places the ops.
+        blank: Write a page with empty rows, for its reader to place the ops.
         lowered: Write csv with sends and receives (torch's compute_comms).
         merge_bw: Merge I and W of a microbatch into one B if W directly follows I.
         gantt: Draw the chart in the terminal (on). (default True)
@@ -2941,9 +2956,9 @@ def run(
         deal: Deal the sequences of --lengths again over as many microbatches of their replica;
             the step never gets longer. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+        max_tokens: Pack the sequences again into microbatches of at most this many tokens,
             padding included; their number is the one with the shortest step.
-        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
+        deal_for: Time limit of the search for a dealing, in seconds. (default 2.0)
     """
     ...
 
@@ -2983,7 +2998,7 @@ def sweep(
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
     comm: float | None = None,
-    links: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
     steps: int | None = None,
     t_optimizer: float | Sequence[float] | str | None = None,
     post_validation: bool = False,
@@ -2998,7 +3013,7 @@ def sweep(
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
+    cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
     t_layer: float | Sequence[float] | str | None = None,
     t_embedding: float | None = None,
@@ -3031,9 +3046,9 @@ def sweep(
     cp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
-    sequence: int | None = None,
+    seq: int | None = None,
     zero: int | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
+    recomputes: Literal["none", "selective", "full"] | None = None,
     layouts: Literal["even", "light-last", "light-ends"] | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     mbs: int | None = None,
@@ -3076,8 +3091,7 @@ def sweep(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -3100,17 +3114,18 @@ def sweep(
             gives copies their times; needs bytes of --profile or --model.
         host_link_shared: N devices share a link to their host, which carries one copy at a time
             in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
+        te: Time of a device's share of the input embedding, or one per device (0).
+        ts: Time of a device's share of the output layer, or one per device (0).
+        tt: Time of the backward of the output layer's share, or one per device (0).
+        td: Time of the backward of the embedding's share, or one per device (0).
+        tl: Time of the loss on the last device, in schedules that have it as an op (0).
+        tgf: Time of a part of the model that all devices run before a stage (1f1b-plus), or one
+            per stage (0).
+        tgb: Time of the backward of that part, or one per stage (0).
         t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
+        link: Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s;
+            A>B for one direction; repeatable.
         steps: Number of rounds: decode (4) makes a token of every batch in each round, forward-
             only runs all its microbatches again, and a training schedule runs a step with its
             optimizer step (1).
@@ -3126,37 +3141,37 @@ def sweep(
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law; --mb chunks, or the best number of them.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+        chunked: Run the prefill of a prompt of this many tokens in chunks, each a microbatch of
+            forward-only, with the times of --law; in --mb chunks, or in the best number of
+            them.
+        chunk: Tokens of a chunk; or equal (default): sizes that take equal times, in the best
+            number of chunks.
+        law: Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
             table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
-            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
-            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
-            Of several numbers of devices in ppsim sweep, a stage of the fewest.
+            fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any
+            unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on
+            one stage, in ms; in ppsim sweep, on a stage of the fewest devices.
         page: Tokens of a page: sizes of all chunks but the last are multiples of it (64).
         mb_scale: Factors of the times of microbatches: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
+            lognormal:0.2:SEED (uniform, normal); with 0 a microbatch takes no time; W=... is
+            for one kind of op; repeatable. Schedules with slices also accept a factor for each
+            slice. For decode a shorter list repeats.
         slice_scale: Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or
-            attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
+            attention:0.3 (attention's share of a forward; without a number, the share of the
+            model of --profile); W=... is for one kind of op; repeatable.
+        speed: Speed of each device: op times are divided by it: 1,1,0.9,1.
+        cost_per: Times are for a device's 1/P share of the model (device, the default) or for
+            each stage as given.
+        layout: Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
         t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
         b_over_f: Time of a layer's full backward over its forward's (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
+        profile: Measured costs, in ms, instead of given ones (ppsim calibrate).
+        segments: Work of each op on the compute and the communication stream (TOML); times of
+            ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
         costs:
@@ -3172,20 +3187,22 @@ def sweep(
             hybridep (the software's).
         dispatch_bytes: Bytes of an element sent to experts: 1 for 8 bits, as in DeepSeek-V3
             (the software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: Part of an expert layer that is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        expert_load: Tokens of the busiest expert-parallel rank over the mean (1).
+        overlap_a2a: Overlap all-to-all with another microbatch's compute (the software's).
+        cuda_graphs: Part of an expert layer that runs as CUDA graphs (the software's).
+        fused_experts: Fuse routing and casts into the experts' products (the software's).
+        overlap_tp: Overlap tensor-parallel messages with matrix products, as async TP (the
+            software's).
+        overlap_dp: Overlap the reduction of gradients, and FSDP's gathers of weights, with
+            compute (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Precision of gradients that are summed and reduced (the software's).
         moment_precision: Precision of the optimizer's two moments: bf16 as in DeepSeek-V3 (the
             software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+        narrow_activation: In FP8 training, keep the inputs of activation functions in FP8, as
+            those of linear layers (the software's, no).
+        narrow_weights: Hold and gather weights in the precision of their products (the
             software's).
         rank_order: Order of rank numbers, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), which also
@@ -3196,10 +3213,11 @@ def sweep(
         cp: Context-parallel ranks (1).
         ep: Expert-parallel ranks, inside dp x cp x tp (1).
         dp: Data-parallel replicas (1).
-        sequence: Tokens in a sequence (the model's).
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
-        layouts: Layers per stage by a name of ppsim plan (even).
+        seq: Tokens in a sequence (the model's).
+        zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
+            gradients (2), also weights (3).
+        recomputes: Recompute in every backward (none).
+        layouts: Split of the layers over stages, by its name in ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         mbs: Sequences in each microbatch of --model (1).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
@@ -3223,7 +3241,7 @@ def sweep(
             of the shape (0).
         cap: Memory cap of a device: a number of activations of a device's 1/P share of the
             model, or of one layer with --layout; or a size such as 60GiB, which needs
-            --profile. A list has one cap for each device.
+            --profile, or --model with --cluster. A list has one cap for each device.
         format: Format of every -o instead of its suffix's, such as svg.
         style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -3258,7 +3276,7 @@ def validate(
     message: int = 65536,
     hidden: int = 256,
     heads: int = 4,
-    sequence: int = 64,
+    seq: int = 64,
     microbatch_size: int = 4,
     layers: int = 2,
     vocab: int = 1000,
@@ -3300,8 +3318,7 @@ def validate(
         rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
         limit: Most activations of one stage on a device, for schedules with a limit; with two
             stages per device, --limit 8 is --cap 4.
-        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
-            auto.
+        after_i: Share of an activation that is held from I until W, for zb-auto.
         slices: Slices of each sequence, K, for seq1f1b and similar schedules.
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
@@ -3321,7 +3338,7 @@ def validate(
         message: Timed ops: bytes of a message. (default 65536)
         hidden: Width of the model. (default 256)
         heads: Attention heads; they divide the width. (default 4)
-        sequence: Tokens of one sample. (default 64)
+        seq: Tokens of one sample. (default 64)
         microbatch_size: Samples of a microbatch. (default 4)
         layers: Layers of each device. (default 2)
         vocab: Vocabulary; 0 leaves embedding and head out. (default 1000)

@@ -65,8 +65,8 @@ def dualpipe(shape: Shape) -> Iterator[Packed]:
     aliases=("dual-pipe-v", "cut-in-half"),
     chunks=2,
     split=True,
-    idea="DualPipe cut in half: the model folds in a V, each device holds stages r and 2P-1-r,\n"
-    "and the way back meets the way in where DualPipe's two streams would.\n"
+    idea="DualPipe cut in half: the model folds in a V, device r holds stages r and 2P-1-r,\n"
+    "and runs a forward on one leg of the V fused with a backward on the other.\n"
     "DualPipe's bubble with half the devices and one copy of the parameters.",
     bubble="longest idle (P - 1)(t_F&B + t_B - 3 t_W)/2  for t_W <= t_F = t_I, t_B <= t_F&B <= t_F "
     "+ t_B",

@@ -14,7 +14,7 @@ from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
     aliases=("F-then-B", "fill-drain"),
     idea="Every device runs the forwards of all microbatches, then all backwards.\n"
     "Simple, and the fewest switches between forward and backward.\n"
-    "Every activation is alive at the turn, so memory grows with M.",
+    "All activations are held when the first backward starts, so memory grows with M.",
     bubble="(P-1)(t_F + t_B)",
     peak="M on every device",
     paper="GPipe, arXiv 1811.06965",

@@ -187,7 +187,7 @@ def interleaved_overlap(shape: Shape, **_: object) -> Iterator[Packed]:
     chunks=2,
     idea="Interleaved 1F1B with one more warm-up forward, so that each forward and the backward\n"
     "after it are of microbatches that do not depend on each other.\n"
-    "Messages between experts of one may hide behind the other; here the two run one by one.",
+    "Expert-parallel all-to-all of one can hide behind the other; here the two run in turn.",
     bubble="(P-1)(t_F + t_B)/V  for N | M, N >= P and M >= 2N",
     peak="min(VM, (V-1)N + 2(P-1-device) + 2) stage activations",
     paper="Kimi K2, arXiv 2507.20534, section 2.4; jaxpp KimiK2",

@@ -18,7 +18,7 @@ from ppsim.schedules.registry import Shape, schedule
     chunks=2,
     idea="Each device holds V stages and runs all microbatches through one before the next.\n"
     "The bubble is a V-th of GPipe's, and each stage's gradients are done early, stage by stage.\n"
-    "Every activation is alive at the turn, as in GPipe.",
+    "All activations are held when the first backward starts, as in GPipe.",
     bubble="(P-1)(t_F + t_B)/V  for M >= P",
     peak="VM stage activations",
     paper="Breadth-First Pipeline Parallelism, arXiv 2211.05953",

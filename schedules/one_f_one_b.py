@@ -87,9 +87,8 @@ def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
     "bpipe",
     title="BPipe",
     aliases=("memory-balanced-1f1b",),
-    idea="1F1B in which device x sends activations to device P-1-x and has them back for their "
-    "backward:\n"
-    "early devices hold most in 1F1B and late ones least, and now all hold about as much.\n"
+    idea="1F1B in which device x sends activations to device P-1-x and gets them back for their\n"
+    "backward: in 1F1B early devices hold most and late ones least; here all hold about as much.\n"
     "Costs a copy out under each backward and one in under each forward (--t-evict).",
     bubble="(P-1)(t_F + t_B)",
     peak="at most min(M, floor((P+3)/2))",
@@ -124,11 +123,9 @@ def bpipe(shape: Shape) -> Iterator[Packed]:
     "1f1b-plus",
     title="1F1B+",
     aliases=("nnscaler-1f1b-plus",),
-    idea="1F1B of a model some of whose parts run on all devices at once (GF, GB): the embedding "
-    "in front,\n"
-    "or what lies ahead of any stage (--everywhere 0,4). Each goes right ahead of its stage's "
-    "forward,\n"
-    "and its backward right behind that stage's.",
+    idea="1F1B of a model with parts that run on all devices at once (GF, GB): the embedding, or\n"
+    "parts before any stage (--everywhere 0,4). A part's forward runs directly before the forward\n"
+    "of its stage, and its backward directly after the backward of its stage.",
     bubble="(P-1)(t_F + t_B) + (M-1)(max(t_F, t_B) - min(t_F, t_B))  for P >= 2 (the parts take no "
     "time)",
     peak="min(M, P - device)",

@@ -38,10 +38,9 @@ def forward_only(shape: Shape, placement: str = "loop") -> Iterator[Packed]:
     "decode",
     title="Decode",
     aliases=("decoding", "generate", "decode-loop"),
-    idea="M batches in flight go round: each step makes one token of every batch, and the last "
-    "stage\n"
-    "sends it back to the first (--feedback), which needs it for the batch's next step.\n"
-    "Too few batches in flight leave devices idle; --steps says how many steps are shown.",
+    idea="M batches in flight go round: each step makes one token of every batch, and the last\n"
+    "stage sends it back to the first (--feedback), which needs it for the batch's next step.\n"
+    "Too few batches in flight leave devices idle; --steps sets how many steps are shown.",
     bubble="(P-1) t_F/V  for M >= P",
     peak="0",
     paper="vLLM PR 42187 and RFC 50853: P + 1 batches in flight hide the messages",

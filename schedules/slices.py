@@ -26,7 +26,7 @@ ENOUGH_SLICES = Rule(
     aliases=("seq-1f1b", "sequence-1f1b"),
     idea="1F1B over slices of sequences: each microbatch goes through as K pieces, one by one.\n"
     "The pipeline fills and drains in a K-th of the time, and activations are counted in pieces.\n"
-    "Later slices attend to more: cut them shorter, or say how much longer by --slice-scale.",
+    "Attention makes later slices slower: cut them shorter, or state factors by --slice-scale.",
     bubble="(P-1)(t_F + t_B)/K",
     peak="min(MK, P - device + K - 1) slice activations",
     paper="Seq1F1B, arXiv 2406.03488, and its authors' code",
@@ -73,10 +73,9 @@ def seq_1f1b_zb(shape: Shape, **_: object) -> Iterator[Packed]:
     title="SlimPipe",
     placement="loop",
     aliases=("slim-pipe",),
-    idea="Interleaved 1F1B whose groups are the slices of one microbatch: all K through a "
-    "device's\n"
-    "first stage, then all through its second; one microbatch is in flight, and a little more.\n"
-    "Slices are of one length, and devices exchange attention so that they cost the same.",
+    idea="Interleaved 1F1B whose groups are the slices of one microbatch: all K run through the\n"
+    "first stage of a device, then through its second; hardly more than one microbatch in flight.\n"
+    "Slices have equal lengths, and devices exchange attention so that they cost the same.",
     bubble="(P-1)(t_F + t_B)/(V K)",
     peak="min(MVK, VK + 2(P-1-device)) slice activations",
     paper="SlimPipe, arXiv 2504.14519",

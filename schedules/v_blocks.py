@@ -25,8 +25,7 @@ PAPER = "Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
     chunks=2,
     fills=True,
     split=True,
-    idea="The building block whose passes down the V take two slots per device, and those back "
-    "one:\n"
+    idea="A building block in which passes down the V take two slots per device, passes up one:\n"
     "the activations of a device's two stages add up to about the same on every device.\n"
     "Half of 1F1B's memory on every device, and about half of its bubble.",
     bubble="max(P - 1, 6 floor((P+1)/2) - 7) t_F/2  for M >= 2 floor(P/2) + 2 and t_F = t_I = t_W",
@@ -46,8 +45,8 @@ def v_half(shape: Shape) -> Iterator[Packed]:
     chunks=2,
     fills=True,
     split=True,
-    idea="The building block in which a microbatch goes down the V and back without a wait:\n"
-    "its activations live as short as they can, and in sum equally long on every device.\n"
+    idea="A building block in which a microbatch goes down the V and back without a wait:\n"
+    "its activations are held for the shortest time, in sum equally long on every device.\n"
     "A third of 1F1B's memory for many devices, and two thirds of its bubble at equal times.",
     bubble="(4P - 5 - 2 floor(P/3) + 2 floor((P-1)/3)) t_F/2  for P >= 2, M >= P + 1 and t_F = t_I "
     "= t_W",
@@ -67,9 +66,8 @@ def v_min(shape: Shape) -> Iterator[Packed]:
     aliases=("v-1f1b",),
     chunks=2,
     fills=True,
-    idea="1F1B on a V, with full backwards: every op of the building block takes the first slot "
-    "after its\n"
-    "input that its device has left. No backward is split, so it runs where zero bubble cannot.\n"
+    idea="1F1B on a V, with full backwards: every op of the building block takes the first free\n"
+    "slot of its device after its input. It needs no split backward, unlike zero bubble.\n"
     "Two thirds of 1F1B's memory for many devices, and a shorter bubble.",
     bubble="(4P - 4 + 3 floor((P-1)/3)) t_F/2  for M >= 2P and t_F = t_B/2",
     peak="2 floor(2P/3) + 2 stage activations  for M >= 2P",

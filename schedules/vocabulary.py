@@ -31,11 +31,9 @@ Op = tuple[Kind, int]  # a kind and its microbatch
     "vocab-1",
     title="1F1B, vocabulary over all devices, two barriers",
     aliases=("vocabulary-1", "synctwice"),
-    idea="1F1B whose output layer is split over all devices, so that the last has no more to do "
-    "than others.\n"
-    "Each microbatch meets all devices twice: for the sums over the vocabulary, and for the "
-    "gradient.\n"
-    "Two microbatches more are held than in 1F1B.",
+    idea="1F1B with the output layer split over all devices, so that all have equal work.\n"
+    "All devices meet twice for each microbatch: for sums over the vocabulary, and the gradient.\n"
+    "Holds two microbatches more than 1F1B.",
     bubble="(P-1)(t_F + t_B)  for t_B = 2t_F",
     peak="min(M, P + 2 - device)",
     paper=PAPER,
@@ -53,10 +51,9 @@ def vocab_1(shape: Shape, costs: Costs) -> Iterator[Packed]:
     "vocab-2",
     title="1F1B, vocabulary over all devices, one barrier",
     aliases=("vocabulary-2", "vocab"),
-    idea="1F1B whose output layer is split over all devices, so that the last has no more to do "
-    "than others.\n"
+    idea="1F1B with the output layer split over all devices, so that all have equal work.\n"
     "One barrier gives the sums over the vocabulary and the gradient; T may wait.\n"
-    "One microbatch more is held than in 1F1B.",
+    "Holds one microbatch more than 1F1B.",
     bubble="(P-1)(t_F + t_B)  for t_B = 2t_F",
     peak="min(M, P + 1 - device)",
     paper=PAPER,
@@ -74,10 +71,9 @@ def vocab_2(shape: Shape, costs: Costs) -> Iterator[Packed]:
     "interlaced",
     title="Interlaced",
     aliases=("interlaced-1f1b",),
-    idea="1F1B with the output layer over all devices in the style of tensor parallelism.\n"
-    "All devices stop for it at the same time: broadcast, output layer and its backward in one "
-    "go.\n"
-    "Half as many microbatches again are held as in 1F1B.",
+    idea="1F1B with the output layer split over all devices as in tensor parallelism.\n"
+    "All devices run it at the same time: broadcast, output layer and its backward in one go.\n"
+    "Holds one and a half times as many microbatches as 1F1B.",
     bubble="(P-1)(t_F + t_B)  for t_F <= t_B",
     peak="min(M, P + floor(P/2) - device)",
     paper="Vocabulary Parallelism, arXiv 2411.05288, appendix; nnScaler's interlaced pipeline",
@@ -115,11 +111,9 @@ def interlaced(shape: Shape) -> Iterator[Packed]:
     placement="v",
     chunks=2,
     split=True,
-    idea="V-Half whose output layer is split over all devices: the first, which ends the V, has no "
-    "more to do.\n"
-    "Each microbatch meets all devices twice: its backward starts two intervals of the block "
-    "later.\n"
-    "Two microbatches more are held than in V-Half.",
+    idea="V-Half with the output layer split over all devices, not on the device that ends the V.\n"
+    "All devices meet twice for each microbatch: its backward starts two intervals later.\n"
+    "Holds two microbatches more than V-Half.",
     bubble="(7P/2 + 4) t_F/2  for M >= P/2 + 3 and t_F = t_I = t_W",
     peak="min(2M, M + 3 + floor((device+1)/2), P + 6) stage activations",
     paper=PAPER,
@@ -143,10 +137,9 @@ def v_half_vocab_1(shape: Shape) -> Iterator[Packed]:
     placement="v",
     chunks=2,
     split=True,
-    idea="V-Half whose output layer is split over all devices: the first, which ends the V, has no "
-    "more to do.\n"
-    "Each microbatch meets all devices once: its backward starts one interval of the block later.\n"
-    "One microbatch more is held than in V-Half.",
+    idea="V-Half with the output layer split over all devices, not on the device that ends the V.\n"
+    "All devices meet once for each microbatch: its backward starts one interval later.\n"
+    "Holds one microbatch more than V-Half.",
     bubble="(7P/2 + 1) t_F/2  for M >= P/2 + 2 and t_F = t_I = t_W",
     peak="min(2M, M + 2 + floor((device+1)/2), P + 4) stage activations",
     paper=PAPER,

@@ -31,12 +31,9 @@ ROOM = Rule(
     chunks=2,
     split=True,
     uses_costs=True,
-    idea="The model folds in a V: device r holds stages r and 2P-1-r, and the last stage sits "
-    "beside the\n"
-    "first, so its backward starts at once; W fills the bubbles, in the order a greedy search "
-    "finds\n"
-    "best for the costs given. No bubble between a device's ops at equal times, with "
-    "1F1B's memory.",
+    idea="The model folds in a V: device r holds stages r and 2P-1-r, so the first device has\n"
+    "the last stage too, and gradients start there at once. A greedy search fills bubbles with W.\n"
+    "No bubble between a device's ops at equal times, with 1F1B's memory.",
     bubble="span bubble 0  for M >= 2P-1 and t_F = t_I = t_W",
     peak="min(2M, 2P) stage activations",
     paper="Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 6, and its authors' code",
@@ -63,10 +60,9 @@ def zb_v(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Packe
     aliases=("zbv-torch", "zb-v-formatted", "zbv-formatted"),
     chunks=2,
     split=True,
-    idea="ZB-V in a fixed order, the one torch runs: F I W of the second stage and of the first "
-    "in\n"
-    "turn, from the V's turn outwards, and W held back only where the pipeline drains.\n"
-    "No bubble between a device's ops at equal times; other times need zb-v's own order.",
+    idea="ZB-V in the fixed order of torch's runtime: F I W of the second stage and of the first\n"
+    "in turn, from the V's turn outwards, and W held back only where the pipeline drains.\n"
+    "No bubble between a device's ops at equal times; for other times use zb-v.",
     bubble="span bubble (P-1)(t_F - t_W)  for M >= 2P-1 and t_W <= t_F = t_I",
     peak="min(2M, 2P, M + device + 1) stage activations",
     paper="torch.distributed.pipelining; arXiv 2401.10241, section 6",

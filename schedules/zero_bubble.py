@@ -64,11 +64,9 @@ def zb_h2(shape: Shape) -> Iterator[Packed]:
     aliases=("zb-heuristic",),
     split=True,
     uses_costs=True,
-    idea="The authors' heuristic: from the costs given, how many F before the first I, and where W "
-    "fill\n"
-    "gaps, under a limit of activations; the fastest of eight attempts and of the orders for equal "
-    "times\n"
-    "that fit. ZB-1p of the paper with its limit of P; with one of 2P it is zb-2p.",
+    idea="The authors' heuristic: the costs decide how many F run before the first I and where W\n"
+    "fills gaps, under a limit of activations. The fastest of eight attempts, and of orders for\n"
+    "equal times that fit. With a limit of P it is the paper's ZB-1p, with 2P it is zb-2p.",
     bubble="(P-1)(t_F + t_I - t_W)  for M >= P and t_F = t_I = t_W",
     peak="min(M, P)",
     paper="Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 3.1, and its authors' code",

@@ -165,7 +165,7 @@ def price_of(base: Schedule, rival: Schedule) -> int:
 
 def _of_split(base: Side, rival: Side, *, only_above: bool) -> Iterator[BreakEven]:
     """Yield the break-even of I + W, in full backwards, of the schedule that splits them."""
-    if base.costs.each is not None or rival.costs.each is not None:
+    if base.costs.op_times is not None or rival.costs.op_times is not None:
         return
     split, whole = (base, rival) if base.is_split else (rival, base)
     full = float(split.costs.time[Kind.B].sum())

@@ -97,7 +97,7 @@ def _observe_streams(timeline: Timeline) -> Observed:
     costs = replace(
         observed_costs(computing, np.full(int(kept.sum()), np.inf), links), others=others
     )
-    bound = simulate(schedule, replace(costs, each=duration)).bound
+    bound = simulate(schedule, replace(costs, op_times=duration)).bound
     return Observed(replace(timeline, bound=bound), arrivals(timeline, latencies), latencies, costs)
 
 

@@ -58,7 +58,7 @@ class _FamilyOptions:
     after_i: float | None = option(
         "--after-i",
         type=click.FloatRange(0, 1),
-        help="Share of an activation that W needs, so that it is held from I to W, for zb-auto.",
+        help="Share of an activation that is held from I until W, for zb-auto.",
     )
     slices: int | None = option(
         "--slices", help="Slices of each sequence, K, for seq1f1b and similar schedules."
@@ -392,7 +392,7 @@ def iteration_option(default: str) -> Any:
     )
 
 
-def cap_option(sizes: str = "--profile") -> str | None:
+def cap_option(sizes: str = "--profile, or --model with --cluster") -> str | None:
     """Declare the option; ``sizes`` names the options that give the bytes of an activation."""
     declared: str | None = common(
         "--cap",

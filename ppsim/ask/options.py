@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from keyword import iskeyword
 from typing import Any, ClassVar, TypeVar
 
-from ppsim.ask.types import Counts, Numbers
+from ppsim.ask.types import Counts, Numbers, with_plain_digits
 
 OPTION, GROUP = "option", "group"
 # click types by the type of the field, for options that name none
@@ -89,6 +90,20 @@ class Option:
             part for each in self.spellings for part in each.split("/")[:1] if part.startswith("--")
         )
         return {self.name, *(each.removeprefix("--").replace("-", "_") for each in long)}
+
+    @property
+    def keyword(self) -> str:
+        """The name in Python's signatures: of the field if the command line has it as a spelling,
+        else the first long spelling, unless that is a keyword of Python.
+        """
+        spelled = [
+            each.partition("/")[0].removeprefix("--").replace("-", "_")
+            for each in self.spellings
+            if each.startswith("--")
+        ]
+        if not spelled or self.name in spelled or iskeyword(spelled[0]):
+            return self.name
+        return spelled[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +197,9 @@ def _options_of_fields(kind: type[Any], section: str) -> Iterator[Option]:
                 declared,
                 name=each.name,
                 section=declared.section or section,
-                type=declared.type or READERS.get(str(each.type).partition(" |")[0]),
+                type=with_plain_digits(
+                    declared.type or READERS.get(str(each.type).partition(" |")[0])
+                ),
                 annotation=getattr(each.type, "__name__", str(each.type)),
             )
 

@@ -12,11 +12,21 @@ from ppsim.ask.given import TypedOptions
 from ppsim.ask.options import Option, Request, list_options, make
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import MOST_COUNTS, OptionalValue, ScheduleName
-from ppsim.base.text import guess_of, quote
+from ppsim.base.text import check_text, guess_of, quote, shorten
 from ppsim.errors import InputError
 
 R = TypeVar("R", bound=Request)
 MOST_BITS = 1024  # of a whole number; a fraction can be no larger
+MOST_OF_REFUSAL = 600  # characters
+# A noun for each of click's types of numbers, with an example.
+NOUNS = {
+    "integer": ("whole number", "; expected e.g. 4"),
+    "integer range": ("whole number", "; expected e.g. 4"),
+    "float": ("number", "; expected e.g. 1.5"),
+    "float range": ("number", "; expected e.g. 1.5"),
+    "boolean": ("switch", "; expected true or false"),
+    "number[,number...]": ("number, nor one per stage", "; expected e.g. 1.5 or 1,1,2*3"),
+}
 
 
 def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
@@ -32,6 +42,10 @@ def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
     }
     request = make(kind, found, found)
     if check:
+        for declared in list_options(kind):
+            needed = declared.is_argument and declared.settings.get("required")
+            if needed and found.get(declared.name) in (None, ()):
+                raise InputError(f"{declared.name} is missing", "give the path of a file")
         check_given(TypedOptions.from_request(request))
         request.check()
     return request
@@ -86,8 +100,8 @@ def _read_one(declared: Option, value: Any) -> Any:
         return value
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if isinstance(value, str) and "\0" in value:  # which no path has
-        raise InputError(f"{declared.name}: {value!r} has a NUL character", "leave it out")
+    if isinstance(value, str):
+        check_text(declared.name, value)
     if hasattr(value, "tolist"):  # numpy's
         value = value.tolist()
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
@@ -105,9 +119,10 @@ def _read_one(declared: Option, value: Any) -> Any:
             raise ValueError
         return kind.convert(value, None, None)
     except click.ClickException as error:
-        raise InputError(f"{declared.name}: {error.message}") from None
+        raise InputError(f"{declared.name}: {shorten(error.message, MOST_OF_REFUSAL)}") from None
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{declared.name}: not a {kind.name}: {quote(value)}") from None
+        noun, example = NOUNS.get(kind.name, (kind.name, ""))
+        raise InputError(f"{declared.name}: not a {noun}: {quote(value)}{example}") from None
 
 
 def _may_be_read(kind: click.ParamType[Any], value: Any) -> bool:

@@ -227,7 +227,8 @@ def _refuse_infinite(given: TypedOptions) -> None:
         for number in value if isinstance(value, list | tuple) else (value,):
             if isinstance(number, float) and not math.isfinite(number):
                 raise InputError(
-                    f"{each.spelling}: {number} is not a finite number", "a finite one"
+                    f"{each.spelling}: not a finite number: {number}; expected e.g. 1.5",
+                    "a finite number",
                 )
 
 

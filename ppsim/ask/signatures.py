@@ -50,7 +50,7 @@ def signature_of(module: Any, function: Callable[..., Any]) -> inspect.Signature
     own = [each for each in own_parameters(function) if each.kind != each.VAR_KEYWORD]
     named = [
         inspect.Parameter(
-            each.name,
+            each.keyword,
             inspect.Parameter.KEYWORD_ONLY,
             default=each.default,
             annotation=type_of(each),
@@ -119,7 +119,7 @@ def option_lines(module: Any, function: Callable[..., Any]) -> str:
     lines = ["Options:"]
     for each in python_options(module, function):
         default = "" if each.default in (None, (), "", False) else f" (default {each.default})"
-        text = f"{each.name}: {plain_help(each.help)}{default}".rstrip()
+        text = f"{each.keyword}: {plain_help(each.help)}{default}".rstrip()
         lines += textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="        ")
     return "\n".join(lines)
 

@@ -80,7 +80,7 @@ class SentFile:
 
 def send_files(paths: Iterable[str | None]) -> dict[str, SentFile]:
     """Return the content of the paths that are files, by path."""
-    named = [path for path in paths if path and Path(path).is_file()]
+    named = [path for path in paths if path and os.path.isfile(path)]
     return {path: SentFile(path, Path(path).read_bytes()) for path in named}
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.base.text import quote
+from ppsim.base.numbers import plain_float, plain_int
+from ppsim.base.text import quote, shorten
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +22,62 @@ if TYPE_CHECKING:
 MOST_COUNTS = 10_000
 RANGE = re.compile(r"(N)(?::(N)(?::(x?)(N))?)?".replace("N", "0*[1-9][0-9]{0,8}"))
 REPEATED = re.compile(r"0*[1-9][0-9]{0,3}")
-COUNT = click.IntRange(min=1)
+
+
+class Whole(click.types.IntParamType):
+    """A whole number, in ASCII digits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        try:
+            return plain_int(value) if isinstance(value, str) else int(value)
+        except (TypeError, ValueError, OverflowError):
+            self.fail(f"not a whole number: '{_shown(value)}'; expected e.g. 4.", param, ctx)
+
+
+class WholeRange(click.IntRange, Whole):
+    """A whole number of a range, in ASCII digits."""
+
+
+class OneNumber(click.types.FloatParamType):
+    """A number, in ASCII digits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        try:
+            return plain_float(value) if isinstance(value, str) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            self.fail(f"not a number: '{_shown(value)}'; expected e.g. 1.5.", param, ctx)
+
+
+class NumberRange(click.FloatRange, OneNumber):
+    """A number of a range, in ASCII digits."""
+
+
+COUNT = WholeRange(min=1)
+
+
+def with_plain_digits(kind: Any) -> Any:
+    """Return a type of numbers that refuses what only Python reads as one, such as 1_0; other types
+    as they are.
+    """
+    if kind is int:
+        return Whole()
+    if kind is float:
+        return OneNumber()
+    if type(kind) not in PLAIN_RANGES:
+        return kind
+    return PLAIN_RANGES[type(kind)](
+        kind.min, kind.max, kind.min_open, kind.max_open, clamp=kind.clamp
+    )
+
+
+PLAIN_RANGES = {click.IntRange: WholeRange, click.FloatRange: NumberRange}
+
+
+def _shown(value: object) -> str:
+    """Return a refused value for a message, shortened."""
+    return shorten(value) if isinstance(value, str) else quote(value)
 
 
 class Numbers(click.ParamType[Any]):
@@ -35,7 +91,7 @@ class Numbers(click.ParamType[Any]):
         """Return the number, or the list of numbers."""
         numbers = list[float]()
         try:
-            if isinstance(value, list | tuple):
+            if isinstance(value, list | tuple) and value:
                 return [_number(each) for each in value]
             if not isinstance(value, str):
                 return _number(value)
@@ -45,11 +101,11 @@ class Numbers(click.ParamType[Any]):
                     not REPEATED.fullmatch(times) or len(numbers) + int(times) > MOST_COUNTS
                 ):
                     raise ValueError
-                numbers += [float(number)] * int(times or 1)
+                numbers += [plain_float(number)] * int(times or 1)
         except ValueError:
-            shown = value if isinstance(value, str) else quote(value)
             self.fail(
-                f"not a number, nor one per stage: '{shown}'; expected e.g. 1.5 or 1,1,2*3.",
+                f"not a number, nor one per stage: '{_shown(value)}'; "
+                f"expected e.g. 1.5 or 1,1,2*3.",
                 param,
                 ctx,
             )
@@ -63,7 +119,7 @@ def _number(value: object) -> float:
         ValueError: it is neither, or is larger than a fraction can be.
     """
     if isinstance(value, str):
-        return float(value)
+        return plain_float(value)
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
         raise ValueError
     try:
@@ -78,7 +134,7 @@ def _text_of(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-class Amount(click.FloatRange):
+class Amount(NumberRange):
     """A finite number of a range."""
 
     def convert(
@@ -87,7 +143,7 @@ class Amount(click.FloatRange):
         """Return the number; nan and infinity are refused, which float() and ranges accept."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"not a finite number: '{value}'.", param, ctx)
+            self.fail(f"not a finite number: '{_shown(value)}'; expected e.g. 1.5.", param, ctx)
         return number
 
 
@@ -185,11 +241,11 @@ class Share(click.ParamType[Any]):
         text = str(value)
         percent = text.endswith("%")
         try:
-            share = float(text.removesuffix("%")) / (100 if percent else 1)
+            share = plain_float(text.removesuffix("%")) / (100 if percent else 1)
         except ValueError:
-            self.fail(f"not a share: '{value}'; expected e.g. 5% or 0.05.", param, ctx)
-        if not 0 <= share < float("inf"):
-            self.fail(f"not a share: '{value}'; expected e.g. 5% or 0.05.", param, ctx)
+            share = math.nan
+        if not 0 <= share < math.inf:
+            self.fail(f"not a share: '{shorten(text)}'; expected e.g. 5% or 0.05.", param, ctx)
         if share > 1 and not percent:
             self.fail(
                 f"'{value}' is {share:.0%} of the measured time; write {value}% if you mean "
@@ -304,7 +360,7 @@ class Window(click.ParamType[Any]):
         if isinstance(value, list | tuple):
             value = ":".join(map(str, value))
         try:
-            first, last = map(float, str(value).split(":"))
+            first, last = map(plain_float, str(value).split(":"))
         except ValueError:
             self.fail(f"not a window: '{value}'; expected e.g. 10:25.", param, ctx)
         if not 0 <= first < last < float("inf"):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from ppsim.base.source import name_of
 from ppsim.errors import InputError
 
 HINT = "give a path in a folder that exists and has room"
@@ -116,10 +117,11 @@ def rehearse(target: str, *, plain: bool = False) -> None:
     """
     if target == "-":
         return
-    path = Path(target)
-    if path.exists() and not path.is_file() and (plain or path.is_dir()):
+    # unlike the methods of Path, these never raise for an impossible name
+    is_file = os.path.isfile(target)
+    if os.path.exists(target) and not is_file and (plain or os.path.isdir(target)):
         raise InputError(f"cannot write '{target}': not a plain file", "give a file's name")
-    if path.is_file() or not path.exists():
+    if is_file or not os.path.exists(target):
         with suppress(_RehearsalEnd), open_atomically(target):
             raise _RehearsalEnd
 
@@ -130,11 +132,12 @@ class _RehearsalEnd(Exception):
 
 def unwritable(target: str, error: OSError) -> InputError:
     """Return the error for a path that cannot be written."""
-    if target != "-" and not Path(target).parent.is_dir():
+    name, folder = name_of(target), os.path.dirname(target) or "."
+    if target != "-" and error.errno != errno.ENAMETOOLONG and not os.path.isdir(folder):
         return InputError(
-            f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first"
+            f"cannot write '{name}': no folder '{name_of(folder)}'", "make the folder first"
         )
-    return InputError(f"cannot write '{target}': {error.strerror or error}", HINT)
+    return InputError(f"cannot write '{name}': {error.strerror or error}", HINT)
 
 
 def _follow(path: Path) -> Path:

@@ -1,4 +1,5 @@
-"""Format of numbers on terminals, in pictures and on pages; ``numbers.js`` follows the same rules.
+"""Numbers that texts state, and the format of numbers on terminals, in pictures and on pages;
+``numbers.js`` follows the same rules.
 
 Four significant digits (and all digits before the point), commas between thousands, a true minus,
 percentages with one decimal: 3,261 ms, 90.68 GiB, 27.3%, −13.6%. Data (JSON, CSV) has all digits.
@@ -14,6 +15,30 @@ DIGITS = 4
 WIDEST_DIGITS = 6  # the most digits of a column with equal decimals
 ROUNDING = 1e-9  # relative rounding error of arithmetic
 MINUS = "\u2212"
+
+
+def plain_float(text: str) -> float:
+    """Return the number that a text states in ASCII digits.
+
+    Raises:
+        ValueError: it states none, or has a character that only Python reads: an underscore, or a
+            digit of another script.
+    """
+    return float(_require_plain(text))
+
+
+def plain_int(text: str) -> int:
+    """Return the whole number that a text states in ASCII digits (ValueError: as
+    :func:`plain_float`).
+    """
+    return int(_require_plain(text))
+
+
+def _require_plain(text: str) -> str:
+    """Return a text (ValueError: it has an underscore or is not ASCII)."""
+    if "_" in text or not text.isascii():
+        raise ValueError("a number has ASCII digits and no underscores")
+    return text
 
 
 def format_number(value: float) -> str:

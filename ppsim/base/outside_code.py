@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ def run_file(path: str) -> ModuleType:
     Raises:
         InputError: there is no such file, or its code fails.
     """
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise InputError(f"cannot read '{path}': No such file or directory", "check the path")
     spec = importlib.util.spec_from_file_location(f"ppsim_user_{Path(path).stem}", path)
     assert spec is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -123,7 +124,7 @@ def fingerprint(inputs: object) -> str:
 
 def _state(path: str | None) -> object:
     """Return a value that changes when the file is written again, or None if there is no file."""
-    if path is None or not Path(path).is_file():
+    if path is None or not os.path.isfile(path):
         return None
     found = Path(path).stat()
     return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,4 +1,4 @@
-"""Files that are found by a scan of their folder: formats and readers."""
+"""Files that are found by a scan of their folder: formats, readers, columns, launchers, parts."""
 
 from __future__ import annotations
 
@@ -27,5 +27,18 @@ def load_files(package: ModuleType, *names: str) -> list[Any]:
     for module in found:
         for name in names:
             if not hasattr(module, name):
-                raise PpsimError(f"{module.__file__} has no {name}", f"see {package.__file__}")
+                raise lacking(module, name, package)
     return found
+
+
+def load_file(package: ModuleType, file: str, name: str) -> Any:
+    """Return what one module of a package has by a name (PpsimError: it has none)."""
+    module = importlib.import_module(f"{package.__name__}.{file}")
+    if not hasattr(module, name):
+        raise lacking(module, name, package)
+    return getattr(module, name)
+
+
+def lacking(module: ModuleType, name: str, package: ModuleType) -> PpsimError:
+    """Return the error for a file of a package that lacks what each file there must have."""
+    return PpsimError(f"{module.__file__} has no {name}", f"see {package.__file__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -80,6 +81,19 @@ def quote(value: object, most: int = 80) -> str:
     except ValueError:  # Python writes no number of thousands of digits
         return "a number of thousands of digits"
     return shorten(written, most)
+
+
+def check_text(name: str, text: str) -> None:
+    """Raise InputError for a text with a character that no path can have: NUL, or half a character,
+    which no file system encodes. ``name`` is what the text is for.
+    """
+    if "\0" in text:
+        raise InputError(f"{name}: {quote(text)} has a NUL character", "leave it out")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        half = f"U+{ord(text[error.start]):04X}, half a character"
+        raise InputError(f"{name}: {quote(text)} has {half}", "leave it out") from None
 
 
 def shell_line(words: Sequence[str]) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TypeVar
 
 import msgspec
 
 from ppsim.base.text import shorten
-from ppsim.base.unpack.json_objects import check_objects
+from ppsim.base.unpack.json_objects import check_objects, repeated_key
 from ppsim.errors import InputError
 
 T = TypeVar("T")
-_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)"\s*+(:)?|[{}]', re.DOTALL)
 _WORDS = {
     "int": "a whole number",
     "float": "a number",
@@ -30,7 +28,7 @@ def decode(
     kind: type[T],
     source: str,
     hint: str,
-    keys: frozenset[str] = frozenset(),
+    keys: frozenset[str] | None = frozenset(),
 ) -> T:
     """Return JSON decoded as a value of a type.
 
@@ -39,7 +37,7 @@ def decode(
         kind: the type, such as a :class:`msgspec.Struct`; undeclared keys are skipped.
         source: the file, for messages.
         hint: a suggestion.
-        keys: keys that must not occur twice in an object.
+        keys: keys that must not occur twice in an object; None for all keys.
 
     Raises:
         InputError: the text is incomplete or not JSON, too large, nested too deeply, of another
@@ -49,7 +47,8 @@ def decode(
         check_objects(text, source, hint)
     try:
         value = msgspec.json.decode(text, type=kind)
-        if twice := isinstance(text, str) and keys and _repeated_key(text, keys):
+        is_checked = isinstance(text, str) and (keys is None or keys)
+        if is_checked and (twice := repeated_key(str(text), keys)):
             raise InputError(
                 f"{source}: an object has '{shorten(twice)}' twice", "leave one of them out"
             )
@@ -91,23 +90,3 @@ def _explain(message: str) -> str:
     words = re.sub(r"`([^`]*)`", words_for, what)
     words = words[:1].lower() + words[1:]
     return f": {place}: {words}" if place else f": {words}"
-
-
-def _repeated_key(text: str, keys: frozenset[str]) -> str:
-    """Return a key of ``keys`` that occurs twice in an object of valid JSON; empty if none does."""
-    outer, seen = list[set[str]](), set[str]()
-    for token in _TOKEN.finditer(text):
-        string, colon = token.groups()
-        if string is None:
-            if token[0] == "{":
-                outer.append(seen)
-                seen = set()
-            else:
-                seen = outer.pop()
-        elif colon:
-            key = json.loads(f'"{string}"') if "\\" in string else string
-            if key in seen:
-                return str(key)
-            if key in keys:
-                seen.add(key)
-    return ""

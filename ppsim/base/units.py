@@ -32,7 +32,8 @@ def parse_size(text: str) -> tuple[int, bool]:
     )
     if not match or match[2].lower() not in _FACTORS:
         raise InputError(
-            f"'{shorten(text)}' is not a size", "a number and a unit, such as 80GiB, 512MiB or 40GB"
+            f"not a size: '{shorten(text)}'; expected e.g. 80GiB",
+            "a number and a unit, such as 80GiB, 512MiB or 40GB",
         )
     number, factor = Decimal(match[1]), _FACTORS[match[2].lower()]
     if number >= LARGEST or (size := int(Fraction(number) * factor)) >= LARGEST:

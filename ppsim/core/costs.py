@@ -45,8 +45,8 @@ class Costs:
         scale: shape (5, microbatches), factor on the time of each kind of op and microbatch, or
             None. If ``pair`` is given, the factor of a pair is the mean of its two ops' factors.
         speed: shape (devices,), relative speed of each device, or None.
-        each: shape (ops,), the duration of each op of one schedule, which replaces all of the above
-            except ``comm``, or None; both ops of a pair have the duration of the pair.
+        op_times: shape (ops,), the duration of each op of one schedule, which replaces all of the
+            above except ``comm``, or None; both ops of a pair have the duration of the pair.
         others: durations of other kinds, by stage (by device if the kind has no stage), and by
             microbatch if they have a second axis; missing kinds take no time.
         host_link: number of devices that share a link to their host, on which one device at a time
@@ -61,7 +61,7 @@ class Costs:
     unit: str = "t_F"
     scale: NDArray[np.float64] | None = None
     speed: NDArray[np.float64] | None = None
-    each: NDArray[np.float64] | None = None
+    op_times: NDArray[np.float64] | None = None
     others: Mapping[Kind, NDArray[np.float64]] = field(default_factory=dict)
     host_link: int = 0
     feedback: float | None = None
@@ -91,13 +91,13 @@ class Costs:
     def durations_by_device(self, schedule: Schedule) -> NDArray[np.float64]:
         """Return durations of ops, shape (ops,); an op of all devices may differ between them."""
         self.check_fit(schedule)
-        if self.each is not None:
-            if len(self.each) != len(schedule):
+        if self.op_times is not None:
+            if len(self.op_times) != len(schedule):
                 raise InputError(
-                    f"{len(self.each)} durations for {len(schedule)} ops",
+                    f"{len(self.op_times)} durations for {len(schedule)} ops",
                     "one for each, in queue order",
                 )
-            return self.each
+            return self.op_times
         if schedule.has_lanes:
             return self._lane_durations(schedule)
         duration, table = np.empty(len(schedule)), self.time.ravel()
@@ -136,7 +136,7 @@ class Costs:
     def content(self) -> tuple[Any, ...]:
         """All numbers, in a form that is compared and hashed."""
         others = sorted(self.others.items())
-        rows = [self.time, self.comm, self.pair, self.scale, self.speed, self.each]
+        rows = [self.time, self.comm, self.pair, self.scale, self.speed, self.op_times]
         rows += [time for _, time in others]
         numbers = [None if row is None else np.asarray(row, np.float64) for row in rows]
         columns = (row if row is None else (row.shape, row.tobytes()) for row in numbers)
@@ -144,9 +144,9 @@ class Costs:
         return *columns, *kinds, self.unit, self.host_link, self.feedback
 
     @property
-    def alike(self) -> bool:
+    def is_per_stage(self) -> bool:
         """True if an op's duration depends only on its kind and stage."""
-        return self.scale is None and self.speed is None and self.each is None
+        return self.scale is None and self.speed is None and self.op_times is None
 
     def check_fit(self, schedule: Schedule) -> None:
         """Check that the costs fit a schedule's stages, microbatches and devices.
@@ -163,12 +163,12 @@ class Costs:
             or not schedule.only_computes
         ):
             prove_fit(schedule, self.time, self.comm)
-        if not self.alike:
+        if not self.is_per_stage:
             prove_factors_fit(schedule, self.scale, self.speed)
 
     def factors(self, schedule: Schedule) -> NDArray[np.float64] | None:
         """Return the factor on the time of each op, shape (ops,), or None if all are 1."""
-        if self.alike:
+        if self.is_per_stage:
             return None
         factor = np.ones(len(schedule))
         if self.scale is not None:
@@ -302,7 +302,7 @@ class Prices:
             raise InputError(
                 "a time must be zero or more and finite", "check the function's results"
             )
-        return replace(costs, time=time, each=each)
+        return replace(costs, time=time, op_times=each)
 
 
 def find_latencies(

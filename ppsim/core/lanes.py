@@ -190,14 +190,14 @@ def previous_on_lane(schedule: Schedule) -> Indices:
 
 
 def refuse_lanes(
-    schedule: Schedule, what: str, supports: Sequence[Kind] = COMPUTE, hint: str = ""
+    schedule: Schedule, feature: str, supports: Sequence[Kind] = COMPUTE, hint: str = ""
 ) -> None:
-    """Raise InputError for a schedule with ops of kinds that a question does not support.
+    """Raise InputError for a schedule with ops of kinds that a feature does not support.
 
     Args:
-        schedule: the schedule of the question.
-        what: the question, as the subject of a sentence: "the search for orders".
-        supports: the kinds that the question supports.
+        schedule: the schedule to check.
+        feature: the feature, as the subject of a sentence: "the search for orders".
+        supports: the kinds that the feature supports.
         hint: a remedy.
 
     Raises:
@@ -205,7 +205,8 @@ def refuse_lanes(
     """
     if schedule.feeds_back and schedule.n_rounds > 1:
         raise InputError(
-            f"{what} cannot take {schedule.name}, whose last stage feeds results back to the first",
+            f"{feature} cannot take {schedule.name}, whose last stage feeds results back to the "
+            f"first",
             "ppsim run, compare, explain and sweep take it, with --comm, --link and --feedback",
         )
     other = (
@@ -225,7 +226,7 @@ def refuse_lanes(
             or "a schedule of F, B, I and W; ppsim run, compare, explain and sweep take all as "
             "they are"
         )
-        raise InputError(f"{what} cannot take {names}, which {schedule.name} has", hint)
+        raise InputError(f"{feature} cannot take {names}, which {schedule.name} has", hint)
 
 
 def _producers(schedule: Schedule, result: Result) -> Indices:

@@ -82,8 +82,8 @@ def take_rounds(schedule: Schedule, costs: Costs, rounds: int) -> tuple[Schedule
     one = schedule.take(first, n_microbatches=schedule.round_microbatches, n_rounds=1)
     scale = None if costs.scale is None else np.tile(costs.scale[:, : one.n_microbatches], rounds)
     each = None
-    if costs.each is not None:
-        durations = [costs.each[first[one.queue(device)]] for device in range(one.n_devices)]
+    if costs.op_times is not None:
+        durations = [costs.op_times[first[one.queue(device)]] for device in range(one.n_devices)]
         durations = [np.tile(of_round, rounds) for of_round in durations]
         if not one.flushes:
             durations = [
@@ -95,4 +95,4 @@ def take_rounds(schedule: Schedule, costs: Costs, rounds: int) -> tuple[Schedule
         kind: np.tile(time[:, : one.n_microbatches], rounds) if time.ndim > 1 else time
         for kind, time in costs.others.items()
     }
-    return repeat_rounds(one, rounds), replace(costs, scale=scale, each=each, others=others)
+    return repeat_rounds(one, rounds), replace(costs, scale=scale, op_times=each, others=others)

@@ -117,7 +117,7 @@ def linear_times(schedule: Schedule, costs: Costs, *, by_stage: bool = False) ->
     Raises:
         InputError: the durations come from a function.
     """
-    if costs.each is not None:
+    if costs.op_times is not None:
         raise InputError(
             "lengths have no effect on times from a function", "let the function use the lengths"
         )

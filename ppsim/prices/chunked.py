@@ -182,7 +182,7 @@ def _size(text: str, page: int) -> int:
     if int(text) % page:
         near = max(page, round(int(text) / page) * page)
         raise InputError(
-            f"--chunk {text} is not a whole number of pages of {page}",
+            f"--chunk: not a whole number of pages of {page}: '{text}'",
             f"--chunk {near}, or --page 1",
         )
     return int(text)

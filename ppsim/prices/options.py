@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, make_dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +11,7 @@ import click
 from ppsim.ask.given import Need
 from ppsim.ask.groups import DETAILED, NetworkOptions
 from ppsim.ask.options import list_options
+from ppsim.base.scan import lacking, load_files
 from ppsim.prices import parts
 from ppsim.prices.part import COSTS, LAYER_TIMES, UNEVEN, Asked, Part, Source, TimesOfKinds
 
@@ -42,15 +41,20 @@ P = TypeVar("P", bound=Part)
 
 def _find_parts() -> Iterator[type[Part]]:
     """Import the files of ``parts/``, and yield the part in each."""
-    for found in pkgutil.iter_modules(parts.__path__):
-        module = importlib.import_module(f"{parts.__name__}.{found.name}")
-        for kind in vars(module).values():
-            if (
-                isinstance(kind, type)
-                and issubclass(kind, Part)
-                and kind.__module__ == module.__name__
-            ):
-                yield kind
+    for module in load_files(parts):
+        kinds = [
+            kind
+            for kind in vars(module).values()
+            if isinstance(kind, type)
+            and issubclass(kind, Part)
+            and kind.__module__ == module.__name__
+        ]
+        if not kinds:
+            raise lacking(module, "class derived from Part", parts)
+        for kind in kinds:
+            if not hasattr(kind, "place"):
+                raise lacking(module, f"place in {kind.__name__}", parts)
+        yield from kinds
 
 
 def _list_names(kinds: Iterable[type[Part]]) -> Iterator[str]:

@@ -319,7 +319,7 @@ class Asked:
 
 def refuse_factors(costs: Costs) -> None:
     """Raise InputError for factors of times if a function gives the time of each op."""
-    if costs.each is not None:
+    if costs.op_times is not None:
         what = "--mb-scale, --slice-scale and --speed change no times that a function gives"
         raise InputError(what, "let the function return what each op takes")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -54,28 +54,29 @@ class Techniques:
     expert_load: float | None = option(
         "--expert-load",
         type=click.FloatRange(1),
-        help="Tokens of the busiest of the ranks that share experts, over their mean (1).",
+        help="Tokens of the busiest expert-parallel rank over the mean (1).",
     )
     overlap_a2a: bool | None = flag(
         "--overlap-a2a/--no-overlap-a2a",
-        help="All-to-all behind another microbatch's compute (the software's).",
+        help="Overlap all-to-all with another microbatch's compute (the software's).",
     )
     cuda_graphs: str | None = option(
         "--cuda-graphs",
         type=click.Choice(["none", "partial", "full"]),
-        help="Part of an expert layer that is launched as CUDA graphs (the software's).",
+        help="Part of an expert layer that runs as CUDA graphs (the software's).",
     )
     fused_experts: bool | None = flag(
         "--fused-experts/--no-fused-experts",
-        help="Routing and casts fused into experts' products (the software's).",
+        help="Fuse routing and casts into the experts' products (the software's).",
     )
     overlap_tp: bool | None = flag(
         "--overlap-tp/--no-overlap-tp",
-        help="Tensor-parallel messages behind products, as async TP (the software's).",
+        help="Overlap tensor-parallel messages with matrix products, as async TP (the software's).",
     )
     overlap_dp: bool | None = flag(
         "--overlap-dp/--no-overlap-dp",
-        help="Gradients reduced, FSDP's weights gathered behind compute (the software's).",
+        help="Overlap the reduction of gradients, and FSDP's gathers of weights, with compute (the "
+        "software's).",
     )
     optimizer: str | None = option(
         "--optimizer",
@@ -96,12 +97,12 @@ class Techniques:
     )
     narrow_activation: bool | None = flag(
         "--narrow-activation/--no-narrow-activation",
-        help="Inputs of activations kept as narrow as linear layers' in FP8 training (the "
-        "software's, no).",
+        help="In FP8 training, keep the inputs of activation functions in FP8, as those of linear "
+        "layers (the software's, no).",
     )
     narrow_weights: bool | None = flag(
         "--narrow-weights/--no-narrow-weights",
-        help="Weights held and gathered as narrow as they are multiplied (the software's).",
+        help="Hold and gather weights in the precision of their products (the software's).",
     )
     rank_order: str | None = option(
         "--rank-order",
@@ -124,7 +125,7 @@ class Techniques:
             return None
         from ppsim.workload.plans.rank_chart import read_ranks
 
-        if not Path(self.rank_order).exists():
+        if not os.path.exists(self.rank_order):
             known = ", ".join(RANK_ORDERS)
             hint = "tp-pp-dp, or a flowchart of ranks, as ppsim plan ... -o ranks.mmd writes it"
             raise InputError(

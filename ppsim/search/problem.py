@@ -58,7 +58,7 @@ class Problem:
                 f"the share of an activation held after I must lie between 0 and 1, got "
                 f"{self.after_i:g}"
             )
-        if not self.costs.alike:
+        if not self.costs.is_per_stage:
             raise InputError("a search takes the same costs for every microbatch and device")
         if self.costs.time.shape[1] != self.placement.n_stages:
             raise InputError(

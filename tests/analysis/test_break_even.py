@@ -251,7 +251,7 @@ def test_compare_says_it_where_people_and_programs_read():
 def test_what_has_no_single_time_has_no_break_even():
     """A function of Python gives each op its own time; a decoder goes round; replicas differ."""
     schedule = generate("1f1b", devices=2, microbatches=2)
-    each = replace(costs_for(schedule), each=np.ones(len(schedule)))
+    each = replace(costs_for(schedule), op_times=np.ones(len(schedule)))
     side = fixed(schedule, each)
     assert list(break_evens(side, side_of("zb-1p", 2, 2))) == []
     words = ["compare", "1f1b", "zb-1p", "--devices", "4", "--mb", "8", "--replicas", "2,1=1.5"]

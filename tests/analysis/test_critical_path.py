@@ -77,7 +77,7 @@ def test_streams_slip_as_far_as_their_slack(name, seed):
     op, durations = rng.randrange(len(schedule)), times.durations(schedule)
     for more in (0.0, 1.0):
         longer = durations + np.where(group == group[op], found.slack[op] + more, 0.0)
-        slipped = simulate(schedule, replace(times, each=longer))
+        slipped = simulate(schedule, replace(times, op_times=longer))
         assert slipped.makespan == pytest.approx(timeline.makespan + more)
 
 

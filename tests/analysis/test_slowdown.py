@@ -97,7 +97,7 @@ def slower(job: Job, replica: int, device: int, factor: float) -> Job:
     from ppsim.core.costs import Costs
 
     ran = [
-        simulate(job.schedule, Costs(np.ones((5, job.schedule.n_stages)), comm=0.5, each=row))
+        simulate(job.schedule, Costs(np.ones((5, job.schedule.n_stages)), comm=0.5, op_times=row))
         for row in took[0]
     ]
     start, end = (

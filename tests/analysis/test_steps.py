@@ -223,13 +223,13 @@ def test_times_of_durations_given_for_each_op_repeat_with_the_rounds():
     """Also where rounds are merged."""
     one = generate("pipedream-2bw", devices=3, microbatches=4)
     random = np.random.default_rng(3)
-    costs = replace(costs_for(one), each=random.integers(1, 9, len(one)) / 4)
+    costs = replace(costs_for(one), op_times=random.integers(1, 9, len(one)) / 4)
     schedule, repeated = take_rounds(one, costs, 3)
-    assert repeated.each is not None
-    assert costs.each is not None
+    assert repeated.op_times is not None
+    assert costs.op_times is not None
     known = dict(
-        zip(zip(one.device, one.kind, one.microbatch, strict=True), costs.each, strict=True)
+        zip(zip(one.device, one.kind, one.microbatch, strict=True), costs.op_times, strict=True)
     )
     cells = zip(schedule.device, schedule.kind, schedule.microbatch % 4, strict=True)
-    assert repeated.each.tolist() == [known[cell] for cell in cells]
+    assert repeated.op_times.tolist() == [known[cell] for cell in cells]
     assert growth(one, costs) == pytest.approx(find_period(one, costs).time)

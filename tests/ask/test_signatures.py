@@ -29,13 +29,26 @@ def test_a_signature_names_what_the_question_takes(name):
     request = getattr(module, module.answer.__annotations__["request"])
     function = getattr(ppsim, name)
     named = [p for p in inspect.signature(function).parameters.values() if p.kind == p.KEYWORD_ONLY]
-    options = {each.name: each for each in refresh_stub.python_options(module, function)}
+    options = {each.keyword: each for each in refresh_stub.python_options(module, function)}
     assert [each.name for each in named] == list(options)
     for each in named:
         assert find_options(request, {each.name: 1})
         assert each.annotation == type_of(options[each.name]) != ""
         assert each.default == options[each.name].default
         assert f"    {each.name}:" in function.__doc__
+
+
+def test_a_parameter_has_a_spelling_of_the_command_line():
+    """``--what-if`` is ``what_if=`` in completion and for type checkers too."""
+    assert "what_if" in inspect.signature(ppsim.explain).parameters
+    assert {"seq", "recomputes", "cost_per", "microbatches"} <= {
+        *inspect.signature(ppsim.run).parameters
+    }
+    for name in list_functions():
+        module = importlib.import_module(str(module_of(name)))
+        for each in refresh_stub.python_options(module, getattr(ppsim, name)):
+            spelled = each.words - {each.name} if each.keyword != each.name else each.words
+            assert each.keyword in spelled
 
 
 def test_types_are_those_that_values_have():
@@ -46,7 +59,7 @@ def test_types_are_those_that_values_have():
         parameters["p2p"].annotation
         == 'Literal["latency", "overlap", "blocking", "batched"] | None'
     )
-    assert parameters["links"].annotation == "str | Sequence[str]"
+    assert parameters["link"].annotation == "str | Sequence[str]"
     assert inspect.signature(ppsim.run).return_annotation == "Run | Any"
     assert (
         inspect.signature(ppsim.sweep).parameters["devices"].annotation

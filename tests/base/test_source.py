@@ -53,7 +53,7 @@ def test_a_file_beyond_the_limit_is_refused_with_the_way_to_raise_it(
     monkeypatch.setenv("PPSIM_MAX_SIZE", "16MiB")
     assert len(read_bytes(str(tmp_path / "x"), largest=4 << 20)) == 5 << 20
     monkeypatch.setenv("PPSIM_MAX_SIZE", "much")
-    assert "PPSIM_MAX_SIZE: 'much' is not a size" in str(refusal(tmp_path / "x"))
+    assert "PPSIM_MAX_SIZE: not a size: 'much'" in str(refusal(tmp_path / "x"))
 
 
 def test_pipes_and_devices_are_refused_without_waiting(tmp_path):

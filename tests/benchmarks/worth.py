@@ -31,8 +31,15 @@ from ppsim.workload.plans import rows
 from ppsim.workload.plans.fitting import fitting
 from ppsim.workload.plans.published import setup_of
 from tests.benchmarks import fit_efficiency
-from tests.benchmarks.fit_efficiency import Case, Linear, errors_of, linearize, read_all
-from tests.benchmarks.left_out import leave_one_out, ranking, thinned
+from tests.benchmarks.fit_efficiency import (
+    Case,
+    Linear,
+    errors_of,
+    linearize,
+    read_all,
+    thinned,
+)
+from tests.benchmarks.left_out import leave_one_out, ranking
 
 APART = 0.1  # points of a source's mean error that count as a difference
 
@@ -66,16 +73,6 @@ class Term:
 
 def _flat(side: Floats, flops: Floats, gpu: Gpu, curve: efficiency.Curve) -> Floats:
     return np.ones_like(side)
-
-
-def _deep_only(side: Floats, flops: Floats, gpu: Gpu, curve: efficiency.Curve) -> Floats:
-    sums = side[[2, 1, 0]]
-    result: Floats = sums / (sums + curve.deep)
-    return result
-
-
-def _tiles_only(side: Floats, flops: Floats, gpu: Gpu, curve: efficiency.Curve) -> Floats:
-    return FILLED(side, flops, gpu, replace(curve, deep=0.0))
 
 
 def _without_waves(side: Floats, flops: Floats, gpu: Gpu, curve: efficiency.Curve) -> Floats:
@@ -140,14 +137,12 @@ TERMS: dict[str, Term] = {
     "fused experts move less": Term((4,), fixed=(("routed", 1.0),)),
     "kernels of layers with a state": Term((6,), fixed=(("states", 1.0),)),
     "NCCL's all-to-all": Term((2,), fixed=(("alltoall", 1.0),)),
-    "all-to-all kernels made for experts": Term((2,), fixed=(("dispatched", 1.0),)),
-    "tiles, waves and depth of products": Term(
+    "all-to-all kernels made for experts": Term((2,), ((communication, "KERNELS", (1.0, 1.0)),)),
+    "tiles and waves": Term(
         (efficiency._filled, efficiency._rounded_up, 6),
         ((efficiency, "_filled", _flat),),
     ),
-    "tiles and waves": Term((10,), ((efficiency, "_filled", _deep_only),)),
     "waves": Term((4,), ((efficiency, "_filled", _without_waves),)),
-    "depth of products": Term((2,), ((efficiency, "_filled", _tiles_only),)),
     "widths of heads": Term(
         (efficiency._speed_at_width, 3), ((efficiency, "_speed_at_width", _any_width),)
     ),
@@ -169,11 +164,10 @@ TERMS: dict[str, Term] = {
     "trees of sums": Term(
         (communication.Group.saved,), ((communication.Group, "saved", lambda *_: 1.0),)
     ),
-    "hops of a ring": Term((3,), ((communication, "HOP", 0.0),)),
-    "all-to-all between few nodes": Term((4,), ((communication, "MANY", 1e-6),)),
     "gradients added up": Term(
         (operators.summed_bytes, 3), ((operators, "summed_bytes", _no_seconds),)
     ),
+    "biases after experts": Term((8,), ((operators, "BIASES", (0.0, 0.0, 0.0)),)),
     "rings that meet": Term((4,), ((communication, "MEET", 1),)),
     "messages between stages": Term(
         (communication.message_seconds,), ((costs, "message_seconds", _no_seconds),)

@@ -36,7 +36,7 @@ SPACE_BYTES = 8 << 30
 CODES = {0, 1, 2, 3}
 
 SIZES = ["1", "2", "3", "4", "6", "8", "12", "16", "64"]
-COUNTS = [*SIZES * 3, "0", "-1", "300", "5000", "99999999", "9" * 30, "x", ""]
+COUNTS = [*SIZES * 3, "0", "-1", "300", "5000", "99999999", "9" * 30, "x", "", "1_0"]
 TIMES = [
     "1",
     "2",
@@ -54,8 +54,10 @@ TIMES = [
     "",
     ",",
     "x",
+    "1_0",
+    "\uff12",
 ]
-SPECIAL = ["-", "", ".", "none.toml", "/dev/null", "/dev/zero"]
+SPECIAL = ["-", "", ".", "none.toml", "/dev/null", "/dev/zero", "x" * 300, "x/" * 3000]
 TEXTS = [
     "ms",
     "us",
@@ -325,11 +327,11 @@ def value_of(param: click.Parameter, draw: random.Random, usual: bool) -> str:
         return draw.choice(
             [*known, *known, chunked, *FILES] + ([] if usual else [*FILES, *SPECIAL, "nope"])
         )
-    if isinstance(kind, Numbers | click.FloatRange | Share) or kind is click.FLOAT:
+    if isinstance(kind, Numbers | click.types.FloatParamType | Share):
         return draw.choice(TIMES[:8] if usual else TIMES)
     if isinstance(kind, Counts):
         return draw.choice(["2", "2,4", "4:16:x2", "8:64:8", *SIZES] + ([] if usual else COUNTS))
-    if isinstance(kind, click.IntRange) or kind is click.INT:
+    if isinstance(kind, click.types.IntParamType):
         return draw.choice(SIZES if usual else COUNTS)
     if isinstance(kind, click.Path) or name in ("cluster", "model", "profile"):
         fitting = [file for file in TABLES if file.startswith(name)] or [*FILES, "profile.toml"]

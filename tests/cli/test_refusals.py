@@ -16,7 +16,7 @@ import pytest
 import ppsim
 from ppsim.ask.options import Option
 from ppsim.ask.request import read_value
-from ppsim.ask.types import CountList, Counts, Numbers, Share, Window
+from ppsim.ask.types import CountList, Counts, Numbers, ScheduleName, Share, Window
 from ppsim.cli import group
 from ppsim.cli._command import Question
 from ppsim.errors import InputError
@@ -26,6 +26,7 @@ from tests.commands import ROOT, answer, invoke, refused
 from tests.sources import parsed
 
 FILED = ("check", "convert", "open", "read")  # commands of a file
+OPS_COLUMNS = "rank,op,stage,microbatch,start_us,end_us\n"
 SMALL = ("--devices", "2", "--mb", "4")
 
 
@@ -458,6 +459,156 @@ def test_a_nul_is_refused_in_every_word_of_every_command_and_in_python(folder):
             assert "has a NUL character\n  try: " in errors
         with pytest.raises(InputError, match="has a NUL character"):
             read_value(param, ["a\0b"] if param.many else "a\0b")
+
+
+def test_half_a_character_is_refused_in_every_word_of_python():
+    """No file system encodes one, so what opens a file would raise."""
+    for _, param in declared_options():
+        with pytest.raises(InputError, match=r"has U\+D800, half a character"):
+            read_value(param, ["a\ud800"] if param.many else "a\ud800")
+
+
+def test_a_name_longer_than_any_file_has_is_refused_in_every_word_of_a_path(folder):
+    """The system has its own error for such a name, which is not that there is no file."""
+    for command, param in declared_options():
+        if isinstance(param.type, click.Path | ScheduleName) or param.name == "output":
+            words = [] if param.is_argument else [param.spelling]
+            for name in (f"{'x' * 300}.csv", f"{'x/' * 3000}x.csv"):
+                code, out, errors = answer(command, *words, name)
+                assert (code, out) == (2, ""), (command, words, errors)
+                assert len(errors) < 2000, (command, words)
+
+
+LONG = f"{'x' * 300}.csv"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ppsim.read(LONG),
+        lambda: ppsim.check(LONG),
+        lambda: ppsim.convert(LONG, "x.svg"),
+        lambda: ppsim.diff(LONG, LONG),
+        lambda: ppsim.explain(LONG, devices=2, microbatches=4),
+        lambda: ppsim.model(LONG),
+        lambda: ppsim.plan(LONG, "dgx-h100", gpus=8, gbs=8),
+        lambda: ppsim.plan("llama3-8b", LONG, gpus=8, gbs=8),
+        lambda: ppsim.validate(trace=LONG),
+        lambda: ppsim.validate(from_record=LONG),
+        lambda: ppsim.run("1f1b", devices=2, microbatches=4, profile=LONG),
+        lambda: ppsim.run("1f1b", devices=2, microbatches=4).save(LONG),
+        lambda: ppsim.run("1f1b", devices=2, microbatches=4).save("a\ud800.csv"),
+        lambda: ppsim.read("a\ud800.csv"),
+    ],
+)
+def test_python_refuses_a_name_that_no_file_has(call, folder):
+    with pytest.raises(InputError) as caught:
+        call()
+    assert caught.value.hint
+    assert len(str(caught.value)) < 1100
+
+
+@pytest.mark.parametrize(
+    ("call", "missing"),
+    [
+        (lambda: ppsim.read(None), "files"),  # type: ignore[arg-type]
+        (lambda: ppsim.read([]), "files"),
+        (lambda: ppsim.check(None), "file"),  # type: ignore[arg-type]
+        (lambda: ppsim.convert(None, "x.svg"), "file"),  # type: ignore[arg-type]
+    ],
+)
+def test_python_names_the_file_that_is_missing(call, missing):
+    with pytest.raises(InputError, match=f"^{missing} is missing$"):
+        call()
+
+
+@pytest.mark.parametrize("digits", ["1_0", "\uff12", "\u0663", "1\u0660"])
+def test_every_number_is_in_ascii_digits(digits):
+    """Python reads 1_0 as 10, and the digits of every script: a slip would go unnoticed."""
+    numbers = (click.types.IntParamType, click.types.FloatParamType, Numbers)
+    kinds = (*numbers, Counts, CountList, Share)
+    options = [param for _, param in declared_options() if isinstance(param.type, kinds)]
+    assert {"devices", "tf", "comm", "tp", "width", "tolerance"} <= {each.name for each in options}
+    for param in options:
+        with pytest.raises(InputError, match=rf"{param.name}: not a.*{digits}.*; expected "):
+            read_value(param, [digits] if param.many else digits)
+
+
+@pytest.mark.parametrize(
+    ("words", "content"),
+    [
+        ("run 1f1b --devices 2 --mb 4 --replicas 1_0", ""),
+        ("run 1f1b --devices 2 --mb 4 --replicas 2,1=1_0", ""),
+        ("run 1f1b --devices 2 --mb 4 --mb-scale factors.csv", "1,1_0,1,1"),
+        ("run 1f1b --devices 2 --mb 4 --lengths lengths.csv --law 0,1,0", "length\n1_0\n2\n3\n4\n"),
+        ("explain 1f1b --devices 2 --mb 4 --what-if tf.0=1_0", ""),
+        (
+            "read ops.csv",
+            "rank,op,stage,microbatch,start_us,end_us\n0,F,0,0,0,1_0\n0,B,0,0,20,30\n",
+        ),
+        (
+            "read ops.csv --iteration \u0661",
+            "rank,op,stage,mb,start_us,end_us\n0,F,0,0,0,1\n0,B,0,0,2,3",
+        ),
+    ],
+)
+def test_numbers_in_texts_and_files_are_in_ascii_digits(words, content, folder):
+    files = [word for word in words.split() if word.endswith(".csv")]
+    for file in files:
+        (folder / file).write_text(content)
+    code, out, errors = answer(*words.split())
+    assert (code, out) == (2, ""), errors
+    assert "1_0" in errors or "\u0661" in errors or "factors.csv" in errors
+
+
+@pytest.mark.parametrize("links", [("0-1=2", "0-1=3"), ("0-1=2", "1-0=3"), ("1>0=2", "0-1=3")])
+@pytest.mark.parametrize("how", [(), ("--p2p", "blocking")])
+def test_two_links_of_one_pair_are_refused(links, how):
+    """The last one would count, in silence."""
+    typed = [word for link in links for word in ("--link", link)]
+    error = refused("run", "1f1b", *SMALL, *how, *typed)
+    assert "is set twice" in str(error)
+    assert "leave one --link out" in error.hint
+    assert not invoke("run", "1f1b", *SMALL, "--link", "0>1=2", "--link", "1>0=3").exit_code
+
+
+@pytest.mark.parametrize(
+    ("words", "content"),
+    [
+        ("plan --against x.json", '[{"model": "a", "model": "b"}]'),
+        ("read x.jsonl", '{"rank":0,"op":"F","stage":0,"mb":0,"start_us":0,"end_us":5,"rank":1}\n'),
+        ("model x.json", '{"model_type": "llama", "hidden_size": 8, "hidden_size": 16}'),
+        (
+            "run 1f1b --devices 2 --mb 1 --lengths x.jsonl --law 0,1,0",
+            '{"length":1,"length":2}\n{"length":3}\n',
+        ),
+    ],
+)
+def test_a_key_twice_in_an_object_is_refused_with_its_name(words, content, folder):
+    """Readers take the last one, and what the writer meant stays unknown."""
+    name = next(word for word in words.split() if word.startswith("x."))
+    (folder / name).write_text(content)
+    error = refused(*words.split())
+    assert name in str(error)
+    assert "twice" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", "a,b\n1,2\n", "no column of a training run; it has ['a', 'b']"),
+        ("x.csv", "model,gpu\n", "has no rows"),
+        ("x.json", '{"rows": [{"a": 1}]}', "no column of a training run; it has ['a']"),
+        ("x.json", "[{}]", "no column of a training run; its rows are empty"),
+    ],
+)
+def test_a_table_of_no_runs_is_refused_with_the_columns_that_it_needs(
+    name, content, message, folder
+):
+    (folder / name).write_text(content)
+    error = refused("plan", "--against", name)
+    assert message in str(error)
+    assert "model, gpu, gpus" in error.hint
 
 
 @pytest.mark.parametrize("words", [("run", "1f1b", "--devices"), ("validate", "-o")])

@@ -61,7 +61,7 @@ def draw(folder: Path, figures: tuple[FigureEntry, ...]) -> None:
 def count_schedules(text: str) -> str:
     """Return README's text with the number of schedules that there are."""
     count = len(schedules.families())
-    return re.sub(r"It generates \d+ schedules", f"It generates {count} schedules", text)
+    return re.sub(r"generates \d+ schedules", f"generates {count} schedules", text)
 
 
 def links_to(sections: list[str]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ppsim.schedules import families
+from tests.gallery.__main__ import count_schedules
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -44,6 +45,7 @@ def test_readme_is_short_and_says_first_what_to_install():
     assert '"ppsim" on the index is another project' in first
     count = f"ppsim generates {len(families())} schedules"
     assert count in README, "the count is old: run python -m tests.gallery"
+    assert count_schedules(README.replace(count, "ppsim generates 1 schedules")) == README
 
 
 def test_readme_says_of_its_picture_what_the_picture_shows():

@@ -64,9 +64,9 @@ def test_what_cannot_take_it_says_so(words, message):
 
 def test_bytes_of_an_encoder_are_held_where_it_runs():
     found = ppsim.memory(
-        "1f1b", devices=4, microbatches=8, encoder=FILE, model="llama3-8b", sequence=4096
+        "1f1b", devices=4, microbatches=8, encoder=FILE, model="llama3-8b", seq=4096
     )
-    plain = ppsim.memory("1f1b", devices=4, microbatches=8, model="llama3-8b", sequence=4096)
+    plain = ppsim.memory("1f1b", devices=4, microbatches=8, model="llama3-8b", seq=4096)
     assert {peak.parts["encoder's states"] for peak in found.report.peaks} == {2 << 30}
     assert all(peak.parts["encoder"] % (512 << 20) == 0 for peak in found.report.peaks)
     assert all(

@@ -49,7 +49,7 @@ def test_a_model_gives_the_bytes_where_times_have_a_unit():
         ({}, "needs times in a unit of time, and theirs is t_F"),
         ({"profile": PROFILE, "host_link": "55"}, "--host-link: not a bandwidth: '55'"),
         ({"profile": PROFILE, "host_link": "0GB/s"}, "not a bandwidth"),
-        ({"profile": PROFILE, "host_link": "fast/s"}, "'fast' is not a size"),
+        ({"profile": PROFILE, "host_link": "fast/s"}, "not a size: 'fast'"),
         (
             {"profile": PROFILE, "host_link": "1B/s"},
             "1f1b has no copies to a host that end in time",

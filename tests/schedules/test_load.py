@@ -119,7 +119,7 @@ def test_a_file_of_ops_states_its_own_shape(tmp_path):
             InputError,
             "declared loop",
         ),
-        ("def NAME(shape):\n    yield 'junk'\n    yield ''", InputError, "'junk' is not an action"),
+        ("def NAME(shape):\n    yield 'junk'\n    yield ''", InputError, "not an action: 'junk'"),
         ("def gpipe(shape):\n    yield ''", InputError, "a schedule named 'gpipe' already"),
         (
             "def NAME(shape):\n    yield '0F0,0F1,0B0,0B1'",

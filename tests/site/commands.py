@@ -15,9 +15,8 @@ from tests.site.fields import cell, code
 
 HEAD = """# Commands
 
-`ppsim COMMAND --help` shows the common options of a command, `--help-all` all of them: the same
-as these pages. Options of several words may stand in any order; `-o FILE` may be repeated, and
-the suffix names the format.
+`ppsim COMMAND --help` shows the common options of a command; `--help-all` shows all options, as
+these pages do. `-o FILE` is repeatable, and the suffix of the file decides its format.
 
 | exit code | meaning |
 |---|---|
@@ -25,7 +24,7 @@ the suffix names the format.
 | 1 | the answer is no, such as a schedule that deadlocks |
 | 2 | bad usage or unreadable input |
 | 3 | something is not installed |
-| 4 | the measurements do not tell |
+| 4 | measurements do not decide |
 | 70 | an internal error; `--debug` shows where |
 | 128 + n | signal n ended it, such as 130 for Ctrl-C |
 """

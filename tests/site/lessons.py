@@ -18,10 +18,10 @@ PROOF = "no order of these ops takes less"
 PROOF_SPLIT = "no order of these ops takes less, however backwards are split"
 PAGE = """# Lessons
 
-Eight short exercises in your browser. Each says what to try, knows when it is done, and has a par
-that nobody can beat: a bound proves it, and a known schedule reaches it. If you are stuck, choose
-a schedule in the list `become …` of the page: its queues replace yours, and `undo` brings yours
-back.
+Eight short exercises in your browser. Each has a task and a par: a makespan that a known schedule
+reaches, and a bound proves that no order of the ops is faster. The page shows when you reach it.
+If you are stuck, choose a schedule in the list `turn into …` of the page: its queues replace
+yours, and `undo` restores yours.
 
 """
 

@@ -15,10 +15,11 @@ from tests.site.fields import cell
 
 HEAD = """# Python
 
-Python asks the same questions by the same names: `--what-if` is `what_if=`, `--mb` is
-`microbatches=`. Only `ppsim list` has no function. An answer prints what a terminal shows;
-`to_json()` returns what `--json` prints, `save("x.svg")` writes what `-o x.svg` writes, and
-tables are lists of dicts. Errors are `ppsim.PpsimError`; `error.hint` says what to try.
+Each command is a function of the same name, with the same options: `--what-if` is `what_if=`,
+`--mb` is `microbatches=`. Only `ppsim list` has no function. `print(answer)` shows the text of a
+terminal, `to_json()` returns the object of `--json`, `save("x.svg")` writes the file of
+`-o x.svg`, and tables are lists of dicts. Errors are `ppsim.PpsimError`; `error.hint` suggests a
+remedy.
 
 ```python
 import ppsim as pp
@@ -69,12 +70,12 @@ def index_page(questions: list[str], others: list[str]) -> str:
         f"| [`pp.{name}`]({name}.md) | {cell(first_line(getattr(ppsim, name)))} |"
         for name in questions
     ]
-    lines += ["", "| what questions are made of | what it is |", "|---|---|"]
+    lines += ["", "| building block | what it does |", "|---|---|"]
     lines += [
         f"| [`pp.{name}`]({slug(name)}.md) | {cell(first_line(getattr(ppsim, name)))} |"
         for name in others
     ]
-    lines += ["", "| from other modules | what it is |", "|---|---|"]
+    lines += ["", "| from other modules | what it does |", "|---|---|"]
     for module, names in FURTHER.items():
         for name in names:
             found = getattr(importlib.import_module(module), name)
@@ -114,10 +115,11 @@ def question_page(name: str) -> str:
     ]
     lines += ["| argument | meaning | default | type |", "|---|---|---|---|"]
     for each in python_options(module, vars(module)[name]):
-        parameter = signature.parameters[each.name]
+        parameter = signature.parameters[each.keyword]
         default = "" if parameter.default in (None, "", ()) else f"`{parameter.default!r}`"
         lines.append(
-            f"| `{each.name}` | {cell(each.help)} | {default} | {cell(str(parameter.annotation))} |"
+            f"| `{each.keyword}` | {cell(each.help)} | {default} | "
+            f"{cell(str(parameter.annotation))} |"
         )
     return "\n".join([*lines, ""])
 

@@ -28,28 +28,28 @@ INDEX = """# Schedules
 
 Every schedule that ppsim generates. Numbers are for {devices} devices and {microbatches}
 microbatches, with a forward of 1 t_F on each device, a backward of 2 and free messages. Bubble is
-the idle share of the iteration. Peak is the most activations that a device holds, in those of a
-device's 1/P share of the model. `ppsim compare` has your own shape and costs: [choose a
-schedule](../guides/choose-a-schedule.md) shows how.
+the idle share of the iteration. Peak is the largest number of activations on a device, in
+activations of a device's 1/P share of the model. `ppsim compare` does this for your shape and
+costs: see [choose a schedule](../guides/choose-a-schedule.md).
 
-Queues are compared, op by op, with what the original implementations emit where these are public:
-torch's pipelining, Megatron-LM, DeepSeek's DualPipe, Sea AI Lab's zero bubble, Chimera and
-others. The other schedules are checked against their papers' formulas.
+Queues are compared, op by op, with the queues of public original implementations: torch's
+pipelining, Megatron-LM, DeepSeek's DualPipe, Sea AI Lab's zero bubble, Chimera and others. The
+other schedules are checked against their papers' formulas.
 
 | schedule | makespan | bubble | peak | when to use it |
 |---|---|---|---|---|
 """
-LETTERS = """P is the number of devices, V of stages on each, M of microbatches; t_F, t_I, t_W and
-t_B are the times of a forward, of a backward for the input and for the weights, and of a full
-one. The [glossary](../glossary.md) has the words."""
+LETTERS = """P is the number of devices, V the number of stages on each, M the number of
+microbatches; t_F, t_I, t_W and t_B are the times of a forward, of a backward for the input and for
+the weights, and of a full backward. The [glossary](../glossary.md) explains the terms."""
 PLAYGROUND = """# Playground
 
 Each page shows a schedule of {devices} devices and {microbatches} microbatches, and works without
-Python: zoom, hover, light up a microbatch, the critical path, memory over time. Press *edit* to
-move, split and place ops: the page times them again at once, says what they cost and which
-schedule they have become, and its address holds what you did. They are what `ppsim run NAME
-{shape} -o page.html` writes; your own shape and costs take the same command, and `ppsim serve`
-opens a page with controls. [Lessons](../lessons/index.md) say what to try.
+Python: zoom, point at ops, highlight a microbatch, show the critical path or memory over time.
+Press *edit* to move, split and place ops: the page computes the new times at once, shows the cost
+of each edit and the name of the resulting schedule, and keeps the edits in its address. `ppsim run
+NAME {shape} -o page.html` writes such a page, also for your shape and costs, and `ppsim serve`
+opens a page with controls. [Lessons](../lessons/index.md) are exercises.
 
 A [blank sheet](blank.html) begins with empty rows (`ppsim run 1f1b {shape} --blank -o blank.html`).
 

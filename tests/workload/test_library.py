@@ -15,7 +15,9 @@ from ppsim.engine.detailed.links import parse_link
 from ppsim.engine.detailed.named_links import NAMED
 from ppsim.errors import InputError
 from ppsim.workload.cost.costs import step_time
+from ppsim.workload.hardware.efficiency import fitted
 from ppsim.workload.hardware.hardware import (
+    FAMILIES,
     Tflops,
     gpus,
     machines,
@@ -223,3 +225,16 @@ def test_a_slow_network_is_seen_in_a_plan():
         for card in ("ib-400", "ethernet-25")
     )
     assert slow < fast / 4
+
+
+def test_a_family_of_chips_without_a_curve_is_refused_with_the_known_ones(tmp_path):
+    """A slip would take the usual values instead, and change every price."""
+    assert {curve.family for curve in fitted().curve} == {*FAMILIES}
+    assert {read_gpu(name).family for name in gpus()} <= {"", *FAMILIES}
+    gpu = 'schema = "ppsim.gpu/1"\nname = "x"\nmemory_gib = 80\nhbm_gb_per_s = 3000\n{}\n'
+    file = tmp_path / "x.toml"
+    file.write_text(gpu.format('family = "hoper"') + "[tflops]\nbf16 = 900\n")
+    with pytest.raises(InputError, match=r"'family' must be one of ampere, hop.*'hoper'"):
+        read_gpu(str(file))
+    file.write_text(gpu.format("") + "[tflops]\nbf16 = 900\n")
+    assert not read_gpu(str(file)).family

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ from ppsim.errors import InputError
 
 # Upper bounds on the bytes in memory of JSON values that CPython and msgspec make.
 _VALUE, _STRING, _ARRAY, _OBJECT = 32, 64, 88, 100
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)"\s*+(:)?|[{}]', re.DOTALL)
 _MOST_PER_CHARACTER = 1 + _VALUE + _OBJECT
 
 
@@ -45,6 +48,15 @@ def decode_object(text: str | bytes | msgspec.Raw, kind: Any = Any) -> Any:
         raise ValueError("JSON nested too deeply") from None
 
 
+def decode_row(line: str) -> dict[str, Any]:
+    """Return the object of a line of JSON (ValueError: it is not one, or has a key twice)."""
+    found: dict[str, Any] = decode_object(line, dict[str, Any])
+    # each key has a colon after it, so that most lines need no second look
+    if line.count(":") != len(found) and (twice := repeated_key(line)):
+        raise ValueError(f"an object has '{twice}' twice")
+    return found
+
+
 def find_object(text: str) -> Any:
     """Return decoded JSON of any length; None if it is not JSON, or takes too much memory."""
     try:
@@ -52,3 +64,25 @@ def find_object(text: str) -> Any:
         return decode_object(text)
     except (InputError, ValueError):
         return None
+
+
+def repeated_key(text: str, keys: frozenset[str] | None = None) -> str:
+    """Return a key that occurs twice in an object of valid JSON, one of ``keys`` unless that is
+    None; empty if none does.
+    """
+    outer, seen = list[set[str]](), set[str]()
+    for token in _TOKEN.finditer(text):
+        string, colon = token.groups()
+        if string is None:
+            if token[0] == "{":
+                outer.append(seen)
+                seen = set()
+            else:
+                seen = outer.pop()
+        elif colon:
+            key = json.loads(f'"{string}"') if "\\" in string else string
+            if key in seen:
+                return str(key)
+            if keys is None or key in keys:
+                seen.add(key)
+    return ""

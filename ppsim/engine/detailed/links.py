@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -55,16 +56,30 @@ def parse_link(text: str, devices: int) -> LinkChange:
     return LinkChange(source, target, match[2] == "-", float(match[4]), speed)
 
 
+def without_ways(texts: Sequence[str], ways: Sequence[tuple[int, int]], devices: int) -> list[str]:
+    """Return the texts of links without those from and to these devices; a text of both directions
+    keeps the other one.
+    """
+    found = list[str]()
+    for text in texts:
+        of_text = parse_link(text, devices).ways
+        others = [way for way in of_text if way not in ways]
+        speed = text.partition("=")[2]
+        found += [text] if others == of_text else [f"{a}>{b}={speed}" for a, b in others]
+    return found
+
+
 def change_links(
     network: Network, devices: int, unit: str, changes: Sequence[LinkChange]
 ) -> Network:
     """Return the network with these links changed.
 
     Raises:
-        InputError: a link has a bandwidth, and the costs have no unit of time.
+        InputError: a link is changed twice, or has a bandwidth, and the costs have no unit of time.
     """
     if not changes:
         return network
+    _refuse_twice(changes)
     alpha, beta = _full_matrix(network.alpha, devices), _full_matrix(network.beta, devices)
     for change in changes:
         for way in change.ways:
@@ -80,8 +95,10 @@ def change_latencies(
     Shape (devices, devices).
 
     Raises:
-        InputError: a link has a bandwidth, and messages have no size or costs no unit of time.
+        InputError: a link is changed twice, or has a bandwidth, and messages have no size or costs
+            no unit of time.
     """
+    _refuse_twice(changes)
     latency = _full_matrix(comm, devices)
     for change in changes:
         extra = 0.0
@@ -94,6 +111,16 @@ def change_latencies(
         for way in change.ways:
             latency[way] = change.latency + extra
     return latency
+
+
+def _refuse_twice(changes: Sequence[LinkChange]) -> None:
+    """Raise InputError for a link that two changes set, of which only the last would count."""
+    for (source, target), count in Counter(way for each in changes for way in each.ways).items():
+        if count > 1:
+            raise InputError(
+                f"the link from device {source} to device {target} is set twice",
+                "leave one --link out; A>B=LATENCY sets one direction",
+            )
 
 
 def _full_matrix(value: Value, devices: int) -> NDArray[np.float64]:

@@ -72,7 +72,7 @@ def lower(
         Deadlock: the schedule itself cannot finish.
         InputError: an unknown order, or a schedule with several streams.
     """
-    prefetch = re.fullmatch(r"prefetch:(\d{1,9})", order)
+    prefetch = re.fullmatch(r"prefetch:([0-9]{1,9})", order)
     if not prefetch and order not in ORDERS[:-1]:
         raise InputError(
             f"unknown order '{order[:40]}' of sends and receives",

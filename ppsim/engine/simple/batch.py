@@ -183,7 +183,7 @@ def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats
     if (
         streams
         or len(schedule.second_of_pairs)
-        or any(np.ndim(c.comm) or not c.alike for c in costs)
+        or any(np.ndim(c.comm) or not c.is_per_stage for c in costs)
     ):
         durations = np.stack([c.durations(schedule) for c in costs], axis=1)
         return durations, np.stack([c.latencies(schedule) for c in costs], axis=1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ppsim.base.numbers import format_number, format_share
+from ppsim.base.scan import lacking, load_files
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
@@ -144,8 +143,12 @@ def all_columns() -> tuple[Column, ...]:
     """Return the columns of all files of ``tables/``, by rank."""
     from ppsim.engine.simple import tables
 
-    names = [f"{tables.__name__}.{found.name}" for found in pkgutil.iter_modules(tables.__path__)]
-    found = [column for name in names for column in importlib.import_module(name).COLUMNS]
+    found = list[Column]()
+    for module in load_files(tables, "COLUMNS"):
+        columns = module.COLUMNS
+        if not isinstance(columns, tuple) or not all(isinstance(each, Column) for each in columns):
+            raise lacking(module, "COLUMNS that are a tuple of Column", tables)
+        found += columns
     return tuple(sorted(found, key=lambda column: column.rank))
 
 

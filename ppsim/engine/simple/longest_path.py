@@ -81,7 +81,7 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
         times = (np.asarray(column, np.float64) for column in (columns.start, columns.end))
         start, end = (column[lanes.place] for column in times)
     else:
-        own = NO_TIMES if costs.alike else costs.durations(schedule)
+        own = NO_TIMES if costs.is_per_stage else costs.durations(schedule)
         time = np.asarray(costs.time, np.float64).ravel()
         halves = NO_TIMES if costs.pair is None else costs.pair / 2
         lanes = _queues(schedule)

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.numbers import plain_float
 from ppsim.base.source import name_of, read_bytes
 from ppsim.base.tables import read_table
 from ppsim.base.text import quote, shorten
-from ppsim.base.unpack.json_objects import decode_object
+from ppsim.base.unpack.json_objects import decode_row
 from ppsim.base.unpack.limits import Meter
 from ppsim.base.unpack.texts import Lines
 from ppsim.core.law import Law
@@ -509,7 +510,7 @@ def _number(cell: object) -> float:
     if isinstance(cell, bool) or not isinstance(cell, int | float | str):
         return float("nan")
     try:
-        return float(cell)
+        return plain_float(cell) if isinstance(cell, str) else float(cell)
     except (ValueError, OverflowError):
         return float("nan")
 
@@ -542,7 +543,7 @@ def _json_rows(path: str) -> Iterable[dict[str, Any]]:
             lines.length, number = 0, number + 1
             if line.strip():
                 meter.take(ROW + len(line))
-                yield decode_object(line, dict[str, Any])
+                yield decode_row(line)
     except UnicodeDecodeError:
         raise InputError(f"{source} is not a text file", HINT) from None
     except ValueError as error:

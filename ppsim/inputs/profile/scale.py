@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.numbers import plain_float
 from ppsim.base.source import name_of, read_text
 from ppsim.base.unpack.limits import OBJECTS, Meter
 from ppsim.core.ops import COMPUTE, LETTERS, Kind
@@ -159,7 +160,7 @@ def _parse_row(text: str, n: int, hint: str, replica: int = 0) -> NDArray[np.flo
         text = read_text(text, hint)
         Meter(named, OBJECTS).take(FACTOR * sum(map(text.count, SEPARATORS)))
     try:
-        factors = np.array([float(part) for part in re.split(r"[,\s]+", text.strip())])
+        factors = np.array([plain_float(part) for part in re.split(r"[,\s]+", text.strip())])
     except ValueError:
         # the message must not show the content of the file
         raise InputError(f"not a list of factors: {named}", hint) from None

@@ -175,7 +175,7 @@ def can_be_dealt(schedule: Schedule, costs: Costs, load: Load) -> bool:
     """Return True if a pipeline can time the replicas of a load together: no collectives, streams
     or times of single ops.
     """
-    return load.collectives is None and not schedule.has_lanes and costs.each is None
+    return load.collectives is None and not schedule.has_lanes and costs.op_times is None
 
 
 def find_slowest(

@@ -121,14 +121,14 @@ class DealOptions:
     max_tokens: int | None = option(
         "--max-tokens",
         type=click.IntRange(1, 1 << 53),
-        help="Pack the sequences again into microbatches of at most so many tokens, padding "
+        help="Pack the sequences again into microbatches of at most this many tokens, padding "
         "included; their number is the one with the shortest step.",
     )
     deal_for: float = option(
         "--deal-for",
         type=click.FloatRange(0, 3600),
         default=SECONDS,
-        help="Seconds after which the search for a dealing ends.",
+        help="Time limit of the search for a dealing, in seconds.",
     )
 
     @property
@@ -216,7 +216,7 @@ def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -
     """Return costs with factors of microbatches, shape (1 or stages, microbatches)."""
     import numpy as np
 
-    if made.each is None and len(factors) == 1:
+    if made.op_times is None and len(factors) == 1:
         from ppsim.core.ops import COMPUTE
 
         scale = factors.repeat(schedule.n_slices, axis=1)
@@ -227,7 +227,7 @@ def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -
     from ppsim.core.sequences import linear_times
 
     times = linear_times(schedule, made, by_stage=len(factors) > 1)
-    return replace(made, each=times.durations(factors.reshape(-1, 1))[:, 0])
+    return replace(made, op_times=times.durations(factors.reshape(-1, 1))[:, 0])
 
 
 def beside_collectives(schedule: Schedule, made: Costs, collective: NDArray[np.float64]) -> Costs:
@@ -250,7 +250,7 @@ def beside_collectives(schedule: Schedule, made: Costs, collective: NDArray[np.f
     )
     first, second = schedule.first_of_pairs, schedule.second_of_pairs
     least[first] = least[second] = least[first] + least[second]
-    return replace(made, each=np.maximum(made.durations(schedule), least / schedule.n_slices))
+    return replace(made, op_times=np.maximum(made.durations(schedule), least / schedule.n_slices))
 
 
 def find_load(

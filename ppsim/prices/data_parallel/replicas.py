@@ -14,7 +14,8 @@ import click
 from ppsim.ask.blocks import Block, Line
 from ppsim.ask.groups import NetworkOptions
 from ppsim.ask.options import option
-from ppsim.base.numbers import format_number, format_share
+from ppsim.base.numbers import format_number, format_share, plain_float, plain_int
+from ppsim.base.text import shorten
 from ppsim.errors import InputError
 from ppsim.prices.build import costs_of_replica, draws_by_replica
 from ppsim.prices.options import CostOptions, ask_costs
@@ -118,20 +119,20 @@ class ReplicaFactors(click.ParamType[Any]):
             if rest and not any("=" in part for part in rest):
                 count, slower = (
                     1 + len(rest),
-                    [(r, None, float(part)) for r, part in enumerate((head, *rest))],
+                    [(r, None, plain_float(part)) for r, part in enumerate((head, *rest))],
                 )
             else:
-                count, slower = int(head), [_slower(part) for part in rest]
+                count, slower = plain_int(head), [_slower(part) for part in rest]
         except ValueError:
             self.fail(
-                f"not replicas: '{value}'; expected their number or factors, "
+                f"not replicas: '{shorten(text)}'; expected their number or factors, "
                 f"e.g. 8, 8,2=1.2,5.3=1.5 or 1,1,1.2."
             )
         if not 1 <= count <= MOST or any(
             not 0 <= r < count or not f > 0 or not isfinite(f) for r, _, f in slower
         ):
             self.fail(
-                f"'{value}': 1 to {MOST} replicas, counted from 0, with factors above 0.",
+                f"'{shorten(text)}': 1 to {MOST} replicas, counted from 0, with factors above 0.",
                 param,
                 ctx,
             )
@@ -141,7 +142,7 @@ class ReplicaFactors(click.ParamType[Any]):
 def _slower(part: str) -> Slower:
     where, _, factor = part.partition("=")
     replica, dot, device = where.partition(".")
-    return int(replica), int(device) if dot else None, float(factor)
+    return plain_int(replica), plain_int(device) if dot else None, plain_float(factor)
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ def find_replicas(options: ReplicaOptions, load: Load | None) -> Replicas | None
     if load:
         return options.replicas or Replicas(load.n_replicas, ())
     if options.replicas is None and options.t_reduce:
-        raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
+        raise InputError("--t-reduce needs replicas", "add --replicas 8")
     return options.replicas
 
 
@@ -382,8 +383,8 @@ def slowed_costs(schedule: Schedule, costs: Costs, factors: NDArray[np.float64])
     """
     if (factors == 1).all():
         return costs
-    if costs.each is not None or schedule.has_lanes:
-        return replace(costs, each=costs.durations(schedule) * factors[schedule.device])
+    if costs.op_times is not None or schedule.has_lanes:
+        return replace(costs, op_times=costs.durations(schedule) * factors[schedule.device])
     return replace(costs, speed=(1.0 if costs.speed is None else costs.speed) / factors)
 
 

@@ -73,24 +73,23 @@ class Chunks(Source):
         "--chunked",
         type=click.IntRange(min=1, max=100_000_000),
         metavar="TOKENS",
-        help="Run the prefill of a prompt of so many tokens in chunks, each a microbatch of "
-        "forward-only, by --law; "
-        "--mb chunks, or the best number of them.",
+        help="Run the prefill of a prompt of this many tokens in chunks, each a microbatch of "
+        "forward-only, with the times of --law; in --mb chunks, or in the best number of them.",
     )
     chunk: str | None = option(
         "--chunk",
         metavar="TOKENS|equal",
-        help="Tokens of a chunk, or sizes that take equal times (equal, the default), in the best "
+        help="Tokens of a chunk; or equal (default): sizes that take equal times, in the best "
         "number of chunks.",
     )
     law: str | None = option(
         "--law",
         metavar="C,B,A|C,G,B,A|FILE",
-        help="Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a "
+        help="Time of x tokens after a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a "
         "table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is "
-        "fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any unit "
-        "(0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms. Of "
-        "several numbers of devices in ppsim sweep, a stage of the fewest.",
+        "fitted. C,B,A leaves G out. With --lengths: of a sequence, without a prefix, in any "
+        "unit (0,1,0; with --profile, the law of its model). With --chunked: of a chunk on one"
+        " stage, in ms; in ppsim sweep, on a stage of the fewest devices.",
     )
     page: int | None = option(
         "--page",

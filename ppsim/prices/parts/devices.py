@@ -25,7 +25,7 @@ class Devices(Part):
     called_by: ClassVar[tuple[str, ...]] = ("speed",)
 
     speed: Value | None = option(
-        "--speed", help="How many times as fast each device computes: 1,1,0.9,1."
+        "--speed", help="Speed of each device: op times are divided by it: 1,1,0.9,1."
     )
     per: str | None = common(
         "--cost-per",

@@ -56,8 +56,7 @@ class LayoutString(Source):
     layout: str | None = common(
         "--layout",
         metavar="STRING",
-        help="Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs "
-        "come from these times.",
+        help="Layers of each stage, which give op times: 'Et*3|(tt|)*29,m|L' (ppsim layout).",
     )
     t_layer: Value | None = option(
         "--t-layer", help="Forward time of a layer of the layout (1), or one for each."

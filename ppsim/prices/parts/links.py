@@ -25,7 +25,8 @@ class Links(Part):
         "--link",
         multiple=True,
         metavar="A-B=LATENCY[,GB/s]",
-        help="One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.",
+        help="Latency of one link that differs, and its bandwidth: 6-7=30, or 6-7=0.1,25GB/s; A>B "
+        "for one direction; repeatable.",
     )
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:

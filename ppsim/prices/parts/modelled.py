@@ -99,17 +99,18 @@ class ModelledOptions(Techniques):
     zero: int | None = option(
         "--zero",
         type=click.IntRange(0, 3),
-        help="What data-parallel ranks divide: 1 optimizer (1), 2, 3.",
+        help="ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also gradients "
+        "(2), also weights (3).",
     )
     again: str | None = option(
         "--recomputes",
         type=click.Choice(["none", "selective", "full"]),
-        help="What backwards run again (none).",
+        help="Recompute in every backward (none).",
     )
     layouts: str | None = option(
         "--layouts",
         type=click.Choice(LAYOUTS),
-        help="Layers per stage by a name of ppsim plan (even).",
+        help="Split of the layers over stages, by its name in ppsim plan (even).",
     )
     precision: str | None = option(
         "--precision",

@@ -26,22 +26,28 @@ class Others(TimesOfKinds):
     }
 
     te: Value | None = option(
-        "--te", help="Time of an input embedding's share, or one per device (0)."
+        "--te", help="Time of a device's share of the input embedding, or one per device (0)."
     )
     ts: Value | None = option(
-        "--ts", help="Time of an output layer's share, or one per device (0)."
+        "--ts", help="Time of a device's share of the output layer, or one per device (0)."
     )
-    tt: Value | None = option("--tt", help="Time of its backward, or one per device (0).")
+    tt: Value | None = option(
+        "--tt", help="Time of the backward of the output layer's share, or one per device (0)."
+    )
     td: Value | None = option(
-        "--td", help="Time of the embedding's backward, or one per device (0)."
+        "--td", help="Time of the backward of the embedding's share, or one per device (0)."
     )
     tl: Value | None = option(
-        "--tl", help="Time of the loss on the last device, where a schedule has it (0)."
+        "--tl", help="Time of the loss on the last device, in schedules that have it as an op (0)."
     )
     tgf: Value | None = option(
-        "--tgf", help="Time of a part on all devices ahead of a stage, or one per stage (0)."
+        "--tgf",
+        help="Time of a part of the model that all devices run before a stage (1f1b-plus), or one "
+        "per stage (0).",
     )
-    tgb: Value | None = option("--tgb", help="Time of its backward, or one per stage (0).")
+    tgb: Value | None = option(
+        "--tgb", help="Time of the backward of that part, or one per stage (0)."
+    )
     t_collective: float | None = option(
         "--t-collective",
         help="Time of a collective over all devices (0).",

@@ -42,7 +42,9 @@ class MeasuredProfile(Source):
     )
 
     profile: str | None = common(
-        "--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms."
+        "--profile",
+        type=click.Path(),
+        help="Measured costs, in ms, instead of given ones (ppsim calibrate).",
     )
 
     def price(self, schedule: Schedule, asked: Asked) -> Costs:

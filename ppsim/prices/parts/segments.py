@@ -43,8 +43,8 @@ class SegmentFile(Source):
         "--segments",
         type=click.Path(),
         metavar="FILE",
-        help="What ops run on a compute and a communication stream (TOML); their times and those "
-        "of pairs follow.",
+        help="Work of each op on the compute and the communication stream (TOML); times of ops and "
+        "of pairs follow from it.",
     )
 
     def price(self, schedule: Schedule, asked: Asked) -> Costs:

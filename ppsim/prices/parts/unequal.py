@@ -26,20 +26,18 @@ class Unequal(Part):
         "--mb-scale",
         multiple=True,
         metavar="[KINDS=]FACTORS",
-        help="Factors of the times of microbatches: 1,1.3,0.8,..., a file, or "
-        "lognormal:0.2:SEED (uniform, "
-        "normal); 0 takes no time; W=... for a kind alone; repeatable. Where sequences are cut, "
-        "for a slice each "
-        "too. The batches of decode go through a shorter list again and again.",
+        help="Factors of the times of microbatches: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED "
+        "(uniform, normal); with 0 a microbatch takes no time; W=... is for one kind of op; "
+        "repeatable. Schedules with slices also accept a factor for each slice. For decode a "
+        "shorter list repeats.",
     )
     slice_scale: tuple[str, ...] = option(
         "--slice-scale",
         multiple=True,
         metavar="[KINDS=]FACTORS",
         help="Factors of the times of a sequence's slices: 0.7,0.9,1.1,1.3, a file, or "
-        "attention:0.3 (its "
-        "share of a forward's time; attention alone takes that of --profile's model); W=... for a "
-        "kind; repeatable.",
+        "attention:0.3 (attention's share of a forward; without a number, the share of the "
+        "model of --profile); W=... is for one kind of op; repeatable.",
     )
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:

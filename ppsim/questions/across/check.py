@@ -54,7 +54,7 @@ class CheckRequest(Request):
     """
 
     question: ClassVar[str] = "check"
-    place: ClassVar[tuple[str, int]] = ("What files and runs say", 1)
+    place: ClassVar[tuple[str, int]] = ("Files of schedules and runs", 1)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("github",),

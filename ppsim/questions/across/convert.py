@@ -52,7 +52,7 @@ class ConvertRequest(Request):
     """
 
     question: ClassVar[str] = "convert"
-    place: ClassVar[tuple[str, int]] = ("What files and runs say", 3)
+    place: ClassVar[tuple[str, int]] = ("Files of schedules and runs", 3)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ADDING_OPS,

@@ -1,4 +1,4 @@
-"""Say where the time of two runs differs: by cause, device and op."""
+"""Show where the time of two runs differs: by cause, device and op."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BACKWARD = "backward"  # the sum of B, I and W
 
 @dataclass(frozen=True, kw_only=True)
 class DiffRequest(Request):
-    """Say where the time of two runs differs: by cause, by device, by op.
+    """Show where the time of two runs differs: by cause, by device, by op.
 
     A and B are schedules (1f1b, interleaved:2), which are simulated with the given options, or
     files with times, such as a run's JSON or trace, or folders of real runs (Primus, Kineto) and
@@ -221,9 +221,7 @@ def _tables(found: Difference, runs: tuple[TimedRun, ...]) -> Iterator[Block]:
             return {"+": "bad", MINUS: "good"}.get(rows[row][3][0], "")
         return "" if column else "name"
 
-    yield Table(
-        ["", "A", "B", "B - A", "what it is"], rows, COLUMNS, left=("what it is",), tone=tone
-    )
+    yield Table(["", "A", "B", "B - A", "meaning"], rows, COLUMNS, left=("meaning",), tone=tone)
     if found.by_device is not None:
         yield ""
         yield Line("device by device, B - A:")

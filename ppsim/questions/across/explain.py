@@ -78,7 +78,7 @@ LEAST_GAIN = 1e-3  # share of a step that dealing again must save to be listed
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainRequest(Request):
-    """Say why devices are idle, what decides the time, and what would help.
+    """Explain why devices are idle, what decides the makespan, and what would help.
 
     SCHEDULE is a name, which is simulated with the given options, or a file. A file that states
     times, and a real run given by --trace, are explained as they are; changes to them are simulated
@@ -86,10 +86,10 @@ class ExplainRequest(Request):
 
     \b
     The answer has:
-      idle time by cause, which sums to all idle time, and the devices with most
+      the idle time by cause, and the devices with the most of each
       a critical path: the chain of ops that decides the makespan
-      the time that the makespan saves if one time is 1% less
-      the makespan after each of several changes, simulated, and the best change
+      the ops whose time matters most: the gain if they take 1% less
+      the makespan after several changes, each simulated, and the best change
 
     \b
       ppsim explain 1f1b --stages 4 --mb 8
@@ -183,12 +183,7 @@ def answer(request: ExplainRequest) -> Explained:
     """Explain a run of files by its own times, or simulate a schedule and explain that."""
     given = TypedOptions.from_request(request)
     stated = _stated_run(given, request)
-    if stated:
-        explained = _answer_stated(request, given, stated)
-    else:
-        explained = _answer_simulated(request, given)
-    explained.detail_lines()  # refuses a device or an op that does not exist
-    return explained
+    return _answer_stated(request, given, stated) if stated else _answer_simulated(request, given)
 
 
 def _answer_stated(request: ExplainRequest, given: TypedOptions, stated: StatedRun) -> Explained:
@@ -197,6 +192,7 @@ def _answer_stated(request: ExplainRequest, given: TypedOptions, stated: StatedR
         what = f"{', '.join(typed)} is for simulated runs, and this one states its times"
         raise InputError(what, "leave it out")
     explanation, base = _explain_stated(stated)
+    _detail_lines(explanation, request)  # refuses a device or an op that does not exist
     tried = _try_changes(request, explanation, base, given, stated)
     _refuse_dealing(request, stated)
     return Explained(
@@ -218,6 +214,7 @@ def _answer_simulated(request: ExplainRequest, given: TypedOptions) -> Explained
     )
     request = replace(request, costs=costs, network=network)
     explanation, base, simulated = _explain_simulated(request)
+    _detail_lines(explanation, request)  # refuses a device or an op that does not exist
     inputs = inputs_of(given, simulated.prices)
     dealt = _deal(request, base, simulated, request.dealing)
     tried = _try_changes(request, explanation, base, given, None)
@@ -264,6 +261,30 @@ def _try_changes(
             raise InputError(what, "leave it out")
         return TriedChanges(())
     return try_changes(explanation, base, given, request.cap)
+
+
+def _detail_lines(explanation: Explanation, request: ExplainRequest) -> list[str]:
+    """Return lines on the device of --device and the op of --op; none without these options.
+
+    Raises:
+        InputError: the schedule lacks the device or the op.
+    """
+    device, op = request.of_device, _op_of(explanation, request)
+    if device is None and op is None:
+        return []
+    from ppsim.analysis.views import device_lines, op_lines
+
+    lines = [] if device is None else device_lines(explanation, device)
+    return lines + ([] if op is None else op_lines(explanation, op))
+
+
+def _op_of(explanation: Explanation, request: ExplainRequest) -> int | None:
+    """Return the index of the op of --op; None without."""
+    if request.of_op is None:
+        return None
+    from ppsim.analysis.views import find_op
+
+    return find_op(explanation.timeline.schedule, request.of_op)
 
 
 def _what_if(change: str, explanation: Explanation, base: Run, given: TypedOptions) -> WhatIf:
@@ -342,7 +363,9 @@ class Explained(Answer[ExplainRequest]):
         from ppsim.analysis.explain import explain_object
         from ppsim.analysis.views import view_object
 
-        details = view_object(self.explanation, self.request.of_device, self._op)
+        details = view_object(
+            self.explanation, self.request.of_device, _op_of(self.explanation, self.request)
+        )
         explained = explain_object(self.explanation, self.changes, self.inputs, self.room)
         sentences = {"advice": self.advice, "notes": list(self.remarks)}
         return explained | sentences | details | self._job_object()
@@ -413,7 +436,7 @@ class Explained(Answer[ExplainRequest]):
     def blocks(self) -> Iterator[Block]:
         """Causes, critical path, gains and changes; with --device or --op lines on that alone."""
         yield ""
-        if details := self.detail_lines():
+        if details := _detail_lines(self.explanation, self.request):
             headings = heading_lines(self.explanation, self.stated)
             yield from (Line(line, 4) for line in [*headings, "", *details])
         else:
@@ -506,30 +529,6 @@ class Explained(Answer[ExplainRequest]):
             save_workers, _worker_map(self.slowdown), width=output.width, inputs=self.inputs
         )
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
-
-    def detail_lines(self) -> list[str]:
-        """Return lines on the device of --device and the op of --op; none without these options.
-
-        Raises:
-            InputError: the schedule lacks the device or the op.
-        """
-        device = self.request.of_device
-        if device is None and self._op is None:
-            return []
-        from ppsim.analysis.views import device_lines, op_lines
-
-        lines = [] if device is None else device_lines(self.explanation, device)
-        return lines + ([] if self._op is None else op_lines(self.explanation, self._op))
-
-    @property
-    def _op(self) -> int | None:
-        """The index of the op of --op; None without."""
-        op = self.request.of_op
-        if op is None:
-            return None
-        from ppsim.analysis.views import find_op
-
-        return find_op(self.explanation.timeline.schedule, op)
 
     def _all_blocks(self, screen: Console) -> Iterator[Block]:
         """The whole explanation, with a chart of causes."""

@@ -152,7 +152,7 @@ def _plain_attempts(base: Run, given: TypedOptions) -> Iterator[_Attempt]:
     """Yield equal stages, messages without time, a mended replica, and more microbatches."""
     assert base.schedule
     prices, count = base.price(base.schedule), base.shape.microbatches
-    if np.ptp(prices.time, axis=1).any() and prices.each is None:
+    if np.ptp(prices.time, axis=1).any() and prices.op_times is None:
         from ppsim.analysis.changes import level_stages
 
         command = f" ({_partition_line(base, given)})" if base.spec else ""

@@ -15,6 +15,7 @@ from ppsim.ask.request import ask, find_options
 from ppsim.ask.words import run_verdict, title_of
 from ppsim.ask.write import inputs_of
 from ppsim.base.deadline import check_time
+from ppsim.base.text import shorten
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError
@@ -409,8 +410,8 @@ def _schedule_path(spec: str, folder: Path) -> str:
         return spec
     name = spec.removeprefix(DROPPED)
     path = folder / name
-    if Path(name).name != name or not path.is_file():
-        raise InputError(f"no file '{name}' was dropped here", "drop it on the page again")
+    if Path(name).name != name or not os.path.isfile(path):
+        raise InputError(f"no file '{shorten(name)}' was dropped here", "drop it on the page again")
     if path.suffix == ".py":
         raise InputError(f"'{name}' is code, which a page does not run", "ppsim run in a terminal")
     if not path.suffix:

@@ -24,7 +24,8 @@ from ppsim.ask.options import Option, flatten, list_options
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import Numbers
 from ppsim.ask.words import count_text
-from ppsim.base.text import STANDARD_INPUT, guess_of
+from ppsim.base.numbers import plain_float
+from ppsim.base.text import STANDARD_INPUT, guess_of, shorten
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import (
     build_costs,
@@ -514,10 +515,7 @@ class _Change:
         A latency is set as ``--link`` does, but with a model in the costs.
         """
         if not (value.startswith("x") or self.run.costs.modelled):
-            return replace(
-                self.run,
-                costs=replace(self.run.costs, links=(*self.run.costs.links, f"{link}={value}")),
-            )
+            return self._set_link(link, value)
         from ppsim.engine.detailed.links import parse_link
 
         self._refuse_cluster()
@@ -533,6 +531,16 @@ class _Change:
             return replace(costs, comm=links)
 
         return self.run.edit(edit)
+
+    def _set_link(self, link: str, value: str) -> Run:
+        """Return the run with a link as ``--link`` sets it, instead of an earlier ``--link``."""
+        from ppsim.engine.detailed.links import parse_link, without_ways
+
+        devices = (self.run.schedule or self.run.build()).n_devices
+        ways = parse_link(f"{link}=0", devices).ways
+        links = without_ways(self.run.costs.links, ways, devices)
+        costs = replace(self.run.costs, links=(*links, f"{link}={value}"))
+        return replace(self.run, costs=costs)
 
     def _move_layers(self, stages: str, value: str) -> Run:
         """Return the run with layers moved between stages.
@@ -585,12 +593,13 @@ class _Change:
     def _read(self, value: str, now: Any = 1.0) -> Any:
         """Return the number of a value; a factor such as x0.9 multiplies ``now``."""
         try:
-            number = float(value.removeprefix("x"))
+            number = plain_float(value.removeprefix("x"))
         except ValueError:
             number = -1.0
         if not 0 <= number <= 1e100:
             raise InputError(
-                f"--what-if {self.part}: '{value}' is not a time", "a number, zero or more"
+                f"--what-if {self.part}: not a time: '{shorten(value)}'; expected e.g. 1.5 or x0.9",
+                "a number, zero or more",
             )
         return now * number if value.startswith("x") else now * 0.0 + number
 

@@ -68,8 +68,8 @@ class OptimizeRequest(Request):
 
     Backwards run as I and W. The search starts from every schedule of the list, and proves small
     problems with OR-tools (extra optimize). No schedule takes less than the bound; "optimal" means
-    that the best schedule attains it. Exits with 1 if no schedule fits the cap, and then prints the
-    least cap that one fits. Ctrl-C ends the search and prints the best schedule so far; with
+    that the best schedule attains it. Exits with 1 if no schedule fits the cap, and prints the
+    least cap that works. Ctrl-C ends the search and prints the best schedule so far; with
     --results the same command continues from it.
 
     \b

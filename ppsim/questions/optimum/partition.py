@@ -102,8 +102,8 @@ class PartitionRequest(Request):
         type=click.IntRange(min=0),
         default=0,
         show_default=False,
-        help="Least layers of a stage (0: a stage may have only the embedding, only the head, or "
-        "nothing).",
+        help="Minimum number of layers of a stage (0: a stage may have only the embedding, only the"
+        " head, or nothing).",
     )
     model: str | None = model_option("Bytes for --cap")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")

@@ -93,15 +93,14 @@ PLANNED = (
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest(Request):
-    """Find the fastest ways to train a model within the memory of a number of GPUs, and say why
-    other plans are slower.
+    """Find the fastest plans that train a model within the memory of the GPUs, and show why others
+    are slower.
 
     Sizes of tensor, context, expert, pipeline and data parallelism, chunks, microbatch size,
     schedule, recompute and layout are free unless an option fixes them. -o writes the plans as a
     table (csv, json, parquet), a page to explore plans and the placement of their ranks (html;
     --front adds plans that need less memory), or the placement of ranks as a flowchart (mmd). With
-    --front it also draws time against memory, with --against published steps against predicted
-    ones.
+    --front it also draws time against memory, and with --against predicted against published steps.
 
     \b
       ppsim plan --model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024
@@ -230,7 +229,7 @@ class PlanRequest(Request):
         "also name your --model and --cluster.",
     )
     improve: bool = flag(
-        "--improve", help="With --against: also plan each run, and say what the plan changes."
+        "--improve", help="With --against: also plan each run, and show the changes of the plan."
     )
     tasks: TaskOptions = group(TaskOptions, "Work")
     output: OutputOptions = group(OutputOptions, "Output")
@@ -287,7 +286,9 @@ def plan(model: str, cluster: str, **options: Any) -> Plans:
     joined = {
         name: ",".join(value)
         for name, value in options.items()
-        if name in NAMES and not isinstance(value, str)
+        if name in NAMES
+        and isinstance(value, list | tuple)
+        and all(isinstance(each, str) for each in value)
     }
     return _plan(ask(PlanRequest, {"model": model, "cluster": cluster} | options | joined))
 
@@ -536,7 +537,13 @@ def _raise_nothing_fits(task: Task, found: Findings) -> NoReturn:
     """Raise PpsimError: no plan fits, with the smallest plan and the options that would help."""
     from ppsim.workload.plans.search import gpus_that_fit
 
-    assert found.total
+    if not found.total:
+        chunks = "/".join(map(str, task.axes.vp)) if task.axes.vp else "any number of"
+        raise InputError(
+            f"no way to train {task.model.name or 'the model'} on {count_text(task.gpus, 'GPU')}: "
+            f"no pipeline of these sizes has {chunks} chunks a device",
+            "leave out --vp or --schedules, or another --pp",
+        )
     least = found.least_memory
     if least is None:
         raise PpsimError(

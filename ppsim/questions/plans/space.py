@@ -47,7 +47,7 @@ class SpaceOptions:
     schedules: str | None = common(
         "--schedules",
         metavar="NAMES",
-        help="Schedules to try: 1f1b,zb-v (default: those of ppsim list that can be fastest).",
+        help="Schedules to try: 1f1b,zb-v (default: all of ppsim list that can be the fastest).",
     )
     recomputes: str | None = common(
         "--recomputes",
@@ -58,8 +58,8 @@ class SpaceOptions:
         "--recompute-modules",
         metavar="NAMES",
         help="Modules that selective recompute runs again, of "
-        "core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (default: the first; the "
-        "second to the fourth for a model of experts with fused kernels).",
+        "core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (default: core_attn; for "
+        "experts with fused kernels layernorm,moe_act,mla_up_proj).",
     )
     layouts: str | None = option(
         "--layouts",
@@ -91,7 +91,7 @@ class SpaceOptions:
         help="Tokens in a sequence (default: the model's).",
     )
     cap: str | None = common(
-        "--cap", metavar="SIZE", help="Usable memory of a GPU: 75GiB (default: 94% of it)."
+        "--cap", metavar="SIZE", help="Usable memory of a GPU: 75GiB (default: 94% of its memory)."
     )
     profile: str | None = option(
         "--profile",

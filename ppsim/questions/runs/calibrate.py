@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import click
@@ -78,7 +78,7 @@ class CalibrateRequest(Request):
     """
 
     question: ClassVar[str] = "calibrate"
-    place: ClassVar[tuple[str, int]] = ("How right it is on a machine of yours", 1)
+    place: ClassVar[tuple[str, int]] = ("How accurate it is on your machine", 1)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("iteration",),
@@ -175,7 +175,7 @@ class CalibrateRequest(Request):
                 f"unexpected argument '{self.more_traces[0]}'", "traces come after --from-trace"
             )
         for target in self.output.output:
-            if target != "-" and Path(target).is_file() and not self.output.force:
+            if target != "-" and os.path.isfile(target) and not self.output.force:
                 raise InputError(
                     f"'{target}' exists and is not overwritten", "another name, or --force"
                 )

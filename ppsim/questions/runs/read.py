@@ -60,7 +60,7 @@ class ReadRequest(Request):
     """
 
     question: ClassVar[str] = "read"
-    place: ClassVar[tuple[str, int]] = ("What files and runs say", 2)
+    place: ClassVar[tuple[str, int]] = ("Files of schedules and runs", 2)
     files: tuple[str, ...] = option(metavar="FILE...", nargs=-1, required=True, type=click.Path())
     schedule: str = common(
         "--schedule",

@@ -183,7 +183,7 @@ def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> StatedRun:
     timeline = chosen.timeline(at)
     received = chosen.arrival[at] - chosen.start[at].min()
     observed = observe(timeline, None if np.isnan(received).all() else received)
-    part = f"iteration {chosen.iterations[at]} of {len(run.iterations)}"
+    part = f"iteration {chosen.iterations[at]}, one of {len(run.iterations)}"
     if run.job is not None and len(run.job.replicas) > 1:
         part = f"replica {run.replica} of {len(run.job.replicas)}, {part}"
     family, group_size = _family_and_group(run.schedule.name)

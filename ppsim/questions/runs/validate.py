@@ -144,7 +144,7 @@ class ValidateRequest(Request):
     """Run schedules for real, one process per device, and compare with the prediction.
 
     Exits with 0 if the errors are within --tolerance, with 1 if they are not, and with 4 if they
-    are beyond it but no larger than the noise of the measurements, which then cannot decide.
+    exceed it by no more than the noise of the measurements, which then cannot decide.
 
     {module}
 
@@ -158,7 +158,7 @@ class ValidateRequest(Request):
     """
 
     question: ClassVar[str] = "validate"
-    place: ClassVar[tuple[str, int]] = ("How right it is on a machine of yours", 2)
+    place: ClassVar[tuple[str, int]] = ("How accurate it is on your machine", 2)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("from_record", "trace", "record"),

@@ -17,14 +17,14 @@ MODULE = """--module names a function of a Python file that makes the stages. It
     the number of a stage, the number of all stages, and cpu or cuda, and returns a torch module and
     an example input; torch's seed is the number of the stage. A stage's output is the next stage's
     input, of one shape and dtype; the last stage returns its loss, or a tensor whose mean square is
-    the loss. Several tensors, as tuples of one dtype, travel as one message. A table that two
-    stages share is a copy in each. Microbatch m gets the first example with its values moved on by
-    m. Instead of a module, the function may return a dict with the module as "module" and
+    the loss. Several tensors, as tuples of one dtype, travel as one message. An embedding that two
+    stages share is copied to both. The input of microbatch m is the first example, rolled by m
+    values. Instead of a module, the function may return a dict with the module as "module" and
     functions that run kinds of ops: F(x), B(x, out, grad), I(x, out, grad), which returns the
     gradient of x and a value for W(saved), and FB(x, backward), which runs backward() while F runs.
     SEND_F and SEND_B(tensor, peer, group), RECV_F and RECV_B(buffer, peer, group) run instead of
     torch.distributed.isend and irecv, and return None or an object with wait(). UNSHARD(),
-    RESHARD() and REDUCE_GRAD() run where torch's runtime has them, with up to 3 stages gathered;
+    RESHARD() and REDUCE_GRAD() run at the places of torch's runtime, with up to 3 stages gathered;
     their time is in the gaps between ops. An example: gallery/module.py in the repository."""
 
 

@@ -81,7 +81,7 @@ class NoiseOptions:
     slowdown: float = common(
         "--slowdown",
         default=1.5,
-        help="Factor of the compute times of slow devices; copies take as long.",
+        help="Factor of the compute times of slow devices; their copies are not slower.",
     )
     slow_links: int = common(
         "--slow-links",
@@ -98,9 +98,9 @@ class NoiseOptions:
 class JitterRequest(Request):
     """Time schedules many times on uneven hardware; NAME:V sets the stages per device.
 
-    All schedules get the same slow devices and links. The first line says how often the ranking
+    All schedules get the same slow devices and links. The first line shows how often the ranking
     holds. -o draws the distributions of makespans (svg, png, pdf, html). With --lengths each sample
-    is a step of all replicas, with new lengths if they are of a distribution; a second table has
+    is a step of all replicas; lengths of a distribution are drawn anew for each. A second table has
     the spread by lengths alone and by noise alone.
 
     \b
@@ -153,7 +153,7 @@ class JitterRequest(Request):
     uneven: NoiseOptions = group(NoiseOptions, "Noise")
     replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
-    samples: int = common("--samples", default=10_000, help="Iterations to draw.")
+    samples: int = common("--samples", default=10_000, help="Number of iterations to simulate.")
     seed: int = option(
         "--seed", type=click.IntRange(min=0), default=0, help="Seed of the random numbers."
     )

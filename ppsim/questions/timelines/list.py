@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask import words
@@ -55,7 +55,7 @@ class ListRequest(Request):
     """
 
     question: ClassVar[str] = "list"
-    place: ClassVar[tuple[str, int]] = ("What schedules there are", 1)
+    place: ClassVar[tuple[str, int]] = ("Schedules, and a live page", 1)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("devices", "microbatches"),
@@ -189,9 +189,9 @@ class Schedules(Answer[ListRequest]):
         if left < LEAST_IDEA:
             del columns["needs"]
             left += wide["needs"]
-        columns["what it is"] = [_first_words(family.idea, left) for family in families]
+        columns["idea"] = [_first_words(family.idea, left) for family in families]
         rows = [*zip(*columns.values(), strict=True)]
-        return Table([*columns], rows, at_least=120, left=["split", "needs", "what it is"])
+        return Table([*columns], rows, at_least=120, left=["split", "needs", "idea"])
 
 
 @dataclass(frozen=True)
@@ -432,7 +432,7 @@ def card_of(name: str) -> dict[str, Any]:
     from ppsim.workload.model.model import library
 
     guess = guess_of(plain, [*library(), *machines(), *gpus(), *softwares()])
-    if guess != guess_of(plain, library()) and not Path(name).exists():
+    if guess != guess_of(plain, library()) and not os.path.exists(name):
         raise InputError(
             f"nothing called {quote(name)} in the library and no such file.{guess}",
             "ppsim list --models --clusters --gpus --software",

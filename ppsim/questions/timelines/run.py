@@ -153,7 +153,7 @@ class RunRequest(Request):
     face: FaceOptions = group(FaceOptions, "Output")
     network: NetworkOptions = group(NetworkOptions, "Messages")
     blank: bool = flag(
-        "--blank", help="Write a page with empty rows, in which its reader places the ops."
+        "--blank", help="Write a page with empty rows, for its reader to place the ops."
     )
     lowered: bool = flag(
         "--lowered", help="Write csv with sends and receives (torch's compute_comms)."
@@ -347,7 +347,7 @@ class Run(Answer[RunRequest]):
             return None
         from ppsim.schedules import family_of
 
-        if self.costs.each is not None or family_of(request.schedule.spec) is None:
+        if self.costs.op_times is not None or family_of(request.schedule.spec) is None:
             return None
         from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, find_usable_batches
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import click
 import numpy as np
@@ -64,7 +64,10 @@ if TYPE_CHECKING:
 MOST_SAID = 3  # numbers of devices in the verdict
 MOST = 10_000  # shapes of a sweep
 SCALES = ("mb_scale", "slice_scale")
-USED = "times_used"  # key of a row in the results file that is not part of the answer
+# Keys of a row in the results file that are not part of the answer: the options of times that the
+# schedule uses, and the message and the hint of its refusal.
+USED, REFUSAL = "times_used", "refusal"
+OTHER_SHAPES = "other --devices, --mb or --chunks"
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -179,7 +182,8 @@ def answer(request: SweepRequest) -> Sweep:
     rows = _time_shapes(request, shapes, costs, network)
     timed = [pair for pair, row in zip(shapes, rows, strict=True) if row["applies"]]
     if not timed:
-        _refuse_shape(*shapes[-1], rows[-1]["reason"], costs, network, request.cap)
+        message, hint = rows[-1].get(REFUSAL, [rows[-1]["reason"], ""])
+        raise InputError(f"no shape of the grid works; the last: {message}", hint or OTHER_SHAPES)
     numbers = [row for row in rows if row["applies"]]
     if all(_value(row, request.metric) is None for row in numbers):
         raise InputError(
@@ -192,7 +196,9 @@ def answer(request: SweepRequest) -> Sweep:
     refuse_other_steps(schedules)
     prices = build_costs(schedules[timed[0][0].spec], costs, network)
     inputs = inputs_of(TypedOptions.from_request(request), prices)
-    answered = tuple({name: value for name, value in row.items() if name != USED} for row in rows)
+    answered = tuple(
+        {name: value for name, value in row.items() if name not in (USED, REFUSAL)} for row in rows
+    )
     return Sweep(request, tuple(cell for cell, _ in shapes), answered, inputs)
 
 
@@ -252,21 +258,6 @@ def _time_shapes(
     return [found[cell.key] for cell, _ in shapes]
 
 
-def _refuse_shape(
-    cell: Cell,
-    shape: ShapeOptions,
-    reason: str,
-    costs: CostOptions,
-    network: NetworkOptions,
-    cap: str | None,
-) -> NoReturn:
-    """Raise InputError for a grid of which no shape works, with the reason of one and its hint."""
-    limit = read_cap(cap) if cap else None
-    refused = time_schedule(cell.spec, shape, costs, network, limit).refused or PpsimError(reason)
-    hint = refused.hint or "other --devices, --mb or --chunks"
-    raise InputError(f"no shape of the grid works; the last: {refused}", hint)
-
-
 def _first_schedule_of_each(
     timed: Sequence[tuple[Cell, ShapeOptions]], costs: CostOptions, network: NetworkOptions
 ) -> dict[str, Schedule]:
@@ -324,7 +315,7 @@ class Sweep(Answer[SweepRequest]):
         lines = [*self._best_lines()]
         verdict = "; ".join(lines[:MOST_SAID])
         if len(lines) > MOST_SAID:
-            verdict += f"; below, {len(lines) - MOST_SAID} more numbers of devices"
+            verdict += f"; and {count_text(len(lines) - MOST_SAID, 'more number')} of devices below"
         return verdict
 
     @property
@@ -583,11 +574,15 @@ class TimeCell:
         row = _plain(row_object(timed, "rows", "sweep"))
         if timed.timeline:
             row[USED] = sorted(times_used(timed.timeline.schedule, costs))
+        if timed.refused:
+            row[REFUSAL] = [str(timed.refused), timed.refused.hint]
         # texts name the user's paths, not those where the files were placed
         for path, place in placed.items():
             for name in ("name", "reason"):
                 if name in row and place != path:
                     row[name] = row[name].replace(place, path)
+            if REFUSAL in row and place != path:
+                row[REFUSAL] = [text.replace(place, path) for text in row[REFUSAL]]
         return row
 
     def _costs_with(self, placed: Mapping[str, str]) -> CostOptions:
@@ -607,7 +602,8 @@ class TimeCell:
 def _is_sound(capped: bool, _: str, row: Mapping[str, Any]) -> bool:
     """Return True if a row has all keys of :class:`TimeCell`'s rows, with values of their types."""
     if row.get("applies") is not True:
-        return matches(row, {"name": str, "applies": bool, "reason": str})
+        refused = {"name": str, "applies": bool, "reason": str, f"{REFUSAL}?": [str]}
+        return matches(row, refused) and len(row.get(REFUSAL, ["", ""])) == 2
     columns = [column for place in ("rows", "sweep") for column in columns_of(place)]
     numbers = {column.key + "?" * column.of_round: float for column in columns}
     sizes = dict.fromkeys(("devices", "stages", "chunks", "microbatches"), int)

@@ -96,7 +96,7 @@ def kernel_of(event: Event) -> tuple[str, int]:
     except msgspec.DecodeError:
         return "", 0
     elements, size = str(message.elements), 0
-    if elements.isdecimal() and len(elements) < 16:
+    if elements.isascii() and elements.isdecimal() and len(elements) < 16:
         size = int(elements) * BYTES.get(str(message.kind).lower(), 0)
     return str(message.name).lower(), size if size <= MOST_BYTES else 0
 

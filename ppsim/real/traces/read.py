@@ -109,10 +109,10 @@ def _read_other(source: str, files: Mapping[str, TraceFile]) -> RealRun:
 
 def shows_run(path: str) -> bool:
     """Return whether a path is a folder, or a file of a real run (also as ``FILE:NAME``)."""
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         return True
     path, _ = _split_name(path)
-    if path == "-" or not Path(path).is_file():
+    if path == "-" or not os.path.isfile(path):
         return False
     try:
         file = TraceFile(path, read_bytes(path))
@@ -132,7 +132,9 @@ def lacks_unit(path: str) -> bool:
 def _split_name(path: str) -> tuple[str, str]:
     """Return the parts of ``FILE:NAME``; the name is '' for a path that exists, or has no file."""
     file, _, name = path.rpartition(":")
-    return (file, name) if file and not Path(path).exists() and Path(file).is_file() else (path, "")
+    return (
+        (file, name) if file and not os.path.exists(path) and os.path.isfile(file) else (path, "")
+    )
 
 
 def read_files(paths: Sequence[str]) -> dict[str, TraceFile]:
@@ -146,7 +148,7 @@ def read_files(paths: Sequence[str]) -> dict[str, TraceFile]:
         meter.take(len(files[path].data))
 
     for path in paths:
-        if not Path(path).is_dir():
+        if not os.path.isdir(path):
             add(path)
             continue
         try:

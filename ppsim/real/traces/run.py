@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.text import shorten
 from ppsim.core.draft import Draft
 from ppsim.core.job import Job
 from ppsim.core.ops import Kind
@@ -123,9 +124,11 @@ class RealRun:
             return self._iterations_at(np.array([self.middle()]))
         first, dash, last = iteration.partition("-")
         last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal() and len(iteration) < 40):
+        is_plain = iteration.isascii() and len(iteration) < 40
+        if not (is_plain and first.isdecimal() and last.isdecimal()):
             raise InputError(
-                f"not an iteration: '{iteration}'", "median, all, a number, or a range, e.g. 4-20"
+                f"not an iteration: '{shorten(iteration, 40)}'",
+                "median, all, a number, or a range, e.g. 4-20",
             )
         found = np.flatnonzero((self.iterations >= int(first)) & (self.iterations <= int(last)))
         if not len(found):

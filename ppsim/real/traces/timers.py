@@ -4,11 +4,11 @@ minimum and maximum.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,12 @@ from ppsim.base.unpack.texts import decode_text, split_lines
 from ppsim.errors import InputError
 
 REPORT = re.compile(r"(?:\(min, max\) |max )?time(?:s)? across ranks \(ms\):")
-NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
+NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,9})?)"
 SPREAD = re.compile(
     rf"\s*(?:\S+:\s*)?(\S[^:]{{0,200}}?) \.*: (?:\({NUMBER}, {NUMBER}\)|{NUMBER})\s*"
 )
 NAME = re.compile(r"\s*(?:\d+:\s*)?([\w/.-][\w/. -]{0,199}):\s*")
-RANK = re.compile(rf"\s*(?:\d+:\s*)?rank\s+(\d{{1,7}}): {NUMBER}\s*")
+RANK = re.compile(rf"\s*(?:\d+:\s*)?rank\s+([0-9]{{1,7}}): {NUMBER}\s*")
 HINT = (
     "the log of the rank that prints timers: --timing-log-level 2, and --timing-log-option all "
     "for every rank"
@@ -50,7 +50,7 @@ class Timer:
 
 def shows_timers(path: str) -> bool:
     """Return whether a path is a log with reports of timers."""
-    if path == STANDARD_INPUT or not Path(path).is_file():
+    if path == STANDARD_INPUT or not os.path.isfile(path):
         return False
     try:
         return b" across ranks (ms):" in read_bytes(path)

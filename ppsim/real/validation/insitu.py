@@ -54,7 +54,7 @@ def _uncontended_latency(run: Measured, terms: Overheads, site: Site) -> float:
     if np.isnan(terms.latency) or terms.latency == 0 or not site.cores:
         return terms.latency
     mean = (run.end - run.start)[:, run.lowered.compute_ops].mean(axis=0)
-    costs, latency = Costs(run.costs.time, unit="ms", each=mean), terms.latency
+    costs, latency = Costs(run.costs.time, unit="ms", op_times=mean), terms.latency
     for _ in range(ROUNDS):
         scaled = scale_link(site, replace(terms, latency=latency))
         execution = execute_with_calls(run, costs, scaled, terms)
@@ -86,7 +86,7 @@ def observed_costs(run: Measured, others: Sequence[Measured], late: float | None
     """
     if late is not None:  # once per op or pair
         return Costs(
-            run.costs.time, unit="ms", each=run.costs.durations(run.lowered.compute) + late
+            run.costs.time, unit="ms", op_times=run.costs.durations(run.lowered.compute) + late
         )
     time = run.costs.time.copy()
     for kind in COMPUTE:

@@ -96,7 +96,7 @@ def _floor(run: Measured, each: Times, terms: Overheads, meeting: float) -> floa
 
 def _makespan(run: Measured, each: Times, terms: Overheads, meeting: float) -> float:
     """Predict the makespan in ms from the time of each op."""
-    return _execute(run, Costs(run.costs.time, unit="ms", each=each), terms, meeting).makespan
+    return _execute(run, Costs(run.costs.time, unit="ms", op_times=each), terms, meeting).makespan
 
 
 def _time_to_synchronize(runs: Sequence[Measured]) -> float:
@@ -126,7 +126,7 @@ def _execute(run: Measured, costs: Costs, terms: Overheads, meeting: float = 0.0
     after = _time_after(lowered, terms)
     latency = 0.0 if np.isnan(terms.latency) else terms.latency
     took, ahead = costs.durations(compute), np.where(_ON_ALL_DEVICES[compute.kind], meeting, 0.0)
-    found = simulate(compute, replace(costs, each=ahead + took + after, comm=latency))
+    found = simulate(compute, replace(costs, op_times=ahead + took + after, comm=latency))
     start = found.start + ahead + terms.preamble
     end = start + took
     starts, ends = (spread_over(lowered, each, end, terms.preamble) for each in (start, end))

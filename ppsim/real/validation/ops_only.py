@@ -74,7 +74,7 @@ def predict_ops_only(run: Measured, others: Sequence[Measured]) -> Prediction:
         "held-out": execute(run.lowered, costs, network),
     }
     replayed = [
-        execute(run.lowered, Costs(run.costs.time, unit="ms", each=row), network).makespan
+        execute(run.lowered, Costs(run.costs.time, unit="ms", op_times=row), network).makespan
         for row in each
     ]
     makespans = {level: np.array([execution.makespan]) for level, execution in levels.items()}

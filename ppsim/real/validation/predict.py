@@ -90,7 +90,7 @@ def replay(run: Measured, terms: Overheads, site: Site) -> NDArray[np.float64]:
     ms.
     """
     each = (run.end - run.start)[:, run.lowered.compute_ops]
-    costs = [Costs(run.costs.time, unit="ms", each=row) for row in each]
+    costs = [Costs(run.costs.time, unit="ms", op_times=row) for row in each]
     return np.array(
         [execute_with_calls(run, c, scale_link(site, terms), terms).makespan for c in costs]
     )

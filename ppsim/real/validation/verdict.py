@@ -104,7 +104,8 @@ def select_step(validation: Validation, step: str) -> Validation:
 def _is_step_in(steps: str, number: str) -> bool:
     """Return whether a step's number is equal to ``steps``, or in that range."""
     first, dash, last = steps.partition("-")
-    if not (dash and first.isdecimal() and last.isdecimal() and len(steps) < 40):
+    is_plain = steps.isascii() and len(steps) < 40
+    if not (dash and is_plain and first.isdecimal() and last.isdecimal()):
         return steps == number
     return int(first) <= int(number) <= int(last)
 

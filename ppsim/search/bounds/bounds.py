@@ -93,7 +93,7 @@ def bound_schedule(
             initial=0.0
         )
         return Bounds(max(free.makespan, float(around)), free.span)
-    if (schedule.kind == Kind.NORM).any() and costs.each is None:
+    if (schedule.kind == Kind.NORM).any() and costs.op_times is None:
         return _bound_steps(schedule, costs, caps)
     # copies to the host free memory, so the cap does not limit the order of compute ops
     if schedule.has_lanes:
@@ -103,11 +103,13 @@ def bound_schedule(
         )
         took = costs.durations(schedule)
         busy = np.bincount(schedule.device, np.where(computing, took, 0.0))
-        alone = bound_schedule(schedule.compute_only, costs) if costs.each is None else Bounds(0, 0)
+        alone = (
+            bound_schedule(schedule.compute_only, costs) if costs.op_times is None else Bounds(0, 0)
+        )
         most = float(busy.max(initial=0.0))
         encoded = alone.makespan + _encoder_time(schedule, took)
         return Bounds(max(most, encoded), max(most, alone.span))
-    work = None if costs.each is not None else work_of(schedule, costs)
+    work = None if costs.op_times is not None else work_of(schedule, costs)
     # ops are missing, repeated or have individual times: only the devices' busy time is a bound
     if work is None:
         busy = np.bincount(
@@ -140,7 +142,7 @@ def bound_either(schedule: Schedule, costs: Costs) -> float:
     It is for any memory. NaN if ops run in parallel with compute, go round, or have individual
     times.
     """
-    if schedule.has_lanes or schedule.feeds_back or costs.each is not None:
+    if schedule.has_lanes or schedule.feeds_back or costs.op_times is not None:
         return float("nan")
     work = work_of(schedule, costs, SPLIT | {Kind.B})
     return float("nan") if work is None else bound_work(work, np.inf, 1.0).makespan

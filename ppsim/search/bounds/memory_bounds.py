@@ -57,7 +57,7 @@ def find_windows(
     allocates. None if no device has a cap, or the arguments do not apply.
     """
     if (
-        not (len(work.count) == 1 and work.alike and work.has_backwards)
+        not (len(work.count) == 1 and work.is_uniform and work.has_backwards)
         or np.isinf(caps).all()
         or len(caps) > MOST_DEVICES
     ):

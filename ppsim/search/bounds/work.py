@@ -37,7 +37,7 @@ class Work:
     latency: Floats  # shape (2, replicas, stages): latency of the inputs of F and of backwards
     # whether all microbatches take the same time, pairs save no time, and every F allocates as much
     # as its backward frees
-    alike: bool
+    is_uniform: bool
     frees: Floats  # least time of the op that frees an activation, W or B
     has_backwards: bool
     # the time of the slowest microbatch alone, from its first F to its last op
@@ -143,12 +143,13 @@ def build_work(
     halves = _halve(total, kinds), _halve(shortest, kinds)
     runs = np.stack([total[Kind.F], *halves[0], total[Kind.R] * (Kind.R in kinds)])
     forward, (gradient, rest) = shortest[Kind.F], halves[1]
-    alike = costs.scale is None and Kind.R not in kinds
+    uniform = costs.scale is None and Kind.R not in kinds
     if paired:
         assert costs.pair is not None
         pair = costs.pair / speed[placement.devices] * min(least[Kind.F, 0, 0], least[Kind.B, 0, 0])
         saved = _join(placement, pair, runs, forward, gradient, rest, count)
-        runs, forward, gradient, rest, alike = *saved, alike and np.array_equal(saved[0], runs)
+        uniform = uniform and np.array_equal(saved[0], runs)
+        runs, forward, gradient, rest = saved
     backward = bool(kinds & {Kind.B, Kind.I})
     recompute = shortest[Kind.R] * (Kind.R in kinds and backward)
     latency = latencies(placement, costs.comm, backward)
@@ -164,7 +165,7 @@ def build_work(
         rest,
         recompute,
         latency,
-        alike,
+        uniform,
         frees,
         backward,
         longest,

@@ -21,14 +21,15 @@ from ppsim.errors import InputError
 from ppsim.search.dealing.bound import bound_step
 from ppsim.search.dealing.problem import Problem, microbatch_time
 
-SHORTER = 1e-12  # share of a time by which a move must shorten it
-ALL = 600  # number of moves of a replica up to which all are tried
-NUMBERS = 1 << 19  # ops timed in one array step
+LEAST_GAIN = 1e-12  # share of a time by which a move must shorten it
+MOST_MOVES = 600  # number of moves of a replica up to which all are tried
+OPS_AT_ONCE = 1 << 19  # ops timed in one array step
 PATIENCE = 8  # batches of random moves without a gain, after which a descent ends
 ORDERS = 5  # orders of a replica's microbatches that are tried at the start
 KICKS = 40  # descents from the best dealing after some random moves
+# A slot is a microbatch of a replica, numbered replica x M + microbatch.
 Slots = list[list[int]]  # the sequences of each slot
-Move = dict[int, list[int]]  # slots and the sequences that they have after it
+Move = dict[int, list[int]]  # the new sequences of each slot that changes
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class _State:
     ends: Floats  # shape (R,), makespans of replicas
 
     def copy(self) -> _State:
+        """Return a copy that moves can change."""
         return _State([list(each) for each in self.slots], self.factors.copy(), self.ends.copy())
 
 
@@ -108,9 +110,10 @@ class _Search:
     def __init__(self, problem: Problem, deadline: float, seed: int) -> None:
         self.problem, self.deadline = problem, deadline
         self.rng = np.random.default_rng(seed)
-        self.tried = 0
-        self.empty = problem.may_be_empty
-        self.batch = max(16, min(512, NUMBERS // max(1, len(problem.pipeline.schedule))))
+        self.simulated = 0  # pipelines
+        self.may_be_empty = problem.may_be_empty
+        ops = max(1, len(problem.pipeline.schedule))
+        self.batch = max(16, min(512, OPS_AT_ONCE // ops))
         M = problem.microbatches
         # the slots that may have sequences: of each replica, and of all
         self.slots_of = [list(range(r * M, r * M + int(n))) for r, n in enumerate(problem.counts)]
@@ -120,13 +123,14 @@ class _Search:
         """Descend from every start, then from the best dealing after some random moves."""
         problem = self.problem
         given = self._given_state()
-        before = float(given.ends.max()) if given else np.inf
+        given_step = float(given.ends.max()) if given else np.inf
         bound = bound_step(problem)
         starts = [*([given] if given else []), *self._starts()]
         if not starts:
             raise self._does_not_fit()
-        best = min(starts, key=lambda state: float(state.ends.max())).copy()
-        for start in sorted(starts, key=lambda state: float(state.ends.max())):
+        starts.sort(key=lambda state: float(state.ends.max()))
+        best = starts[0].copy()
+        for start in starts:
             best = self._better(best, self._descend(start, bound))
             if self._is_over(best, bound):
                 break
@@ -137,15 +141,17 @@ class _Search:
         replica, microbatch = problem.replica.copy(), problem.microbatch.copy()
         for slot, members in enumerate(best.slots):
             replica[members], microbatch[members] = divmod(slot, problem.microbatches)
-        return Dealt(
-            replica, microbatch, before, best.ends, min(bound, float(best.ends.max())), self.tried
-        )
+        step = float(best.ends.max())
+        return Dealt(replica, microbatch, given_step, best.ends, min(bound, step), self.simulated)
 
     def _better(self, best: _State, other: _State) -> _State:
-        return other if other.ends.max() < best.ends.max() * (1 - SHORTER) else best
+        """Return the dealing with the shorter step; the first one unless the gain is clear."""
+        return other if other.ends.max() < best.ends.max() * (1 - LEAST_GAIN) else best
 
     def _is_over(self, best: _State, bound: float) -> bool:
-        return monotonic() >= self.deadline or float(best.ends.max()) <= bound * (1 + 2 * SHORTER)
+        """Return True if time is over, or if the dealing attains the bound."""
+        attained = float(best.ends.max()) <= bound * (1 + 2 * LEAST_GAIN)
+        return attained or monotonic() >= self.deadline
 
     def _given_state(self) -> _State | None:
         """Return the given dealing, or None if one of its microbatches has too many tokens."""
@@ -162,7 +168,8 @@ class _Search:
         return _State(slots, factors, self._makespans(factors, np.arange(R)))
 
     def _makespans(self, factors: Floats, replica: Ints) -> Floats:
-        self.tried += len(factors)
+        """Return the makespans of replicas with these times of microbatches, and count them."""
+        self.simulated += len(factors)
         parts = [
             self.problem.pipeline.makespans(
                 factors[first : first + self.batch], replica[first : first + self.batch]
@@ -189,47 +196,49 @@ class _Search:
         size = problem.time.sum(axis=1)
         slots: Slots = [[] for _ in range(problem.n_replicas * M)]
         load, slow = np.zeros(len(slots)), problem.pipeline.slow.max(axis=1).tolist()
-        # Without --across, sequences stay on their replicas.
-        pool = np.zeros(len(size), np.int64) if problem.across else problem.replica
-        empty_slots = int(problem.counts.sum())
-        left, bare = np.bincount(pool, minlength=problem.n_replicas), problem.counts.copy()
-        groups = (
+        # A pool is a set of replicas between which sequences may move: all with --across, else one.
+        pool_of = np.zeros(len(size), np.int64) if problem.across else problem.replica
+        pools = (
             [list(range(problem.n_replicas))]
             if problem.across
             else [[r] for r in range(problem.n_replicas)]
         )
-        heaps = [[(0.0, r) for r in group] for group in groups]
+        sequences_left = np.bincount(pool_of, minlength=problem.n_replicas)
+        empty_of, all_empty = problem.counts.copy(), int(problem.counts.sum())  # empty slots
+        heaps = [[(0.0, r) for r in pool] for pool in pools]  # replicas by their load
         for sequence in np.argsort(-size, kind="stable").tolist():
-            home = int(pool[sequence])
-            empty = empty_slots if problem.across else int(bare[home])
-            # all sequences that are left are needed so that no microbatch stays empty
-            must = int(left[home]) <= empty
-            heap, tried, place = heaps[home], list[tuple[float, int]](), -1
-            while heap and place < 0:
+            pool = int(pool_of[sequence])
+            empty = all_empty if problem.across else int(empty_of[pool])
+            # If no sequence can be spared, each must go into an empty slot.
+            only_empty = int(sequences_left[pool]) <= empty
+            heap, tried, chosen = heaps[pool], list[tuple[float, int]](), -1
+            while heap and chosen < 0:
                 total, r = heappop(heap)
-                if must and not bare[r]:
+                if only_empty and not empty_of[r]:
                     continue  # this replica gets no more sequences
-                place = next(self._slots_with_room(slots, load, r, sequence, must), -1)
-                tried.append((total + float(size[sequence]) * slow[r] if place >= 0 else total, r))
-            for each in tried:
-                heappush(heap, each)
-            if place < 0:
+                chosen = next(self._slots_with_room(slots, load, r, sequence, only_empty), -1)
+                if chosen >= 0:
+                    total += float(size[sequence]) * slow[r]
+                tried.append((total, r))
+            for entry in tried:
+                heappush(heap, entry)
+            if chosen < 0:
                 return None
-            bare[place // M] -= not slots[place]
-            empty_slots -= not slots[place]
-            left[home] -= 1
-            slots[place].append(sequence)
-            load[place] += size[sequence]
+            empty_of[chosen // M] -= not slots[chosen]
+            all_empty -= not slots[chosen]
+            sequences_left[pool] -= 1
+            slots[chosen].append(sequence)
+            load[chosen] += size[sequence]
         return slots
 
     def _slots_with_room(
-        self, slots: Slots, load: Floats, r: int, sequence: int, bare: bool
+        self, slots: Slots, load: Floats, r: int, sequence: int, only_empty: bool
     ) -> Iterator[int]:
         """Yield a replica's slots with room for a sequence, the least loaded first.
 
-        With ``bare`` only empty slots are considered.
+        With ``only_empty``, slots that have sequences are left out.
         """
-        allowed = [slot for slot in self.slots_of[r] if not (bare and slots[slot])]
+        allowed = [slot for slot in self.slots_of[r] if not (only_empty and slots[slot])]
         if not allowed:
             return
         least = min(allowed, key=load.__getitem__)
@@ -245,7 +254,7 @@ class _Search:
         None without padding, or if it does not fit.
         """
         problem = self.problem
-        if not problem.padded or self.empty.any():
+        if not problem.padded or self.may_be_empty.any():
             return None
         size = problem.time.sum(axis=1)
         slots: Slots = [[] for _ in range(problem.n_replicas * problem.microbatches)]
@@ -259,57 +268,60 @@ class _Search:
             order = members[np.argsort(-size[members], kind="stable")]
             groups = np.array_split(order, int(problem.counts[list(pool)].sum()))
             free, total = {r: list(self.slots_of[r]) for r in pool}, dict.fromkeys(pool, 0.0)
-            for group in sorted(groups, key=lambda each: -len(each) * size[each[0]]):
+            for group in sorted(groups, key=lambda members: -len(members) * size[members[0]]):
                 r = min((r for r in pool if free[r]), key=total.__getitem__)
                 slots[free[r].pop(0)] = group.tolist()
                 total[r] += len(group) * float(size[group[0]])
         return slots if all(map(problem.fits, slots)) else None
 
     def _ordered(self, state: _State) -> _State:
-        """Reorder each replica's microbatches into the fastest of ``ORDERS`` orders."""
-        orders, replica, found = list[list[int]](), list[int](), list[Floats]()
+        """Return the dealing with each replica's microbatches in the fastest of some orders.
+
+        The orders are: as dealt, rising, falling, and the longest in the middle or at both ends.
+        """
+        orders, replica, factors = list[list[int]](), list[int](), list[Floats]()
         for r, slots in enumerate(self.slots_of):
             size = state.factors[r].sum(axis=1)
             rising = sorted(range(len(slots)), key=size.__getitem__)
-            folded = rising[::2] + rising[1::2][::-1]
-            half = len(folded) // 2
+            longest_inside = rising[::2] + rising[1::2][::-1]
+            half = len(longest_inside) // 2
             for order in (
                 list(range(len(slots))),
                 rising,
                 rising[::-1],
-                folded,
-                folded[half:] + folded[:half],
+                longest_inside,
+                longest_inside[half:] + longest_inside[:half],
             ):
                 orders.append(order)
                 replica.append(r)
-                moved = state.factors[r].copy()
-                moved[: len(slots)] = state.factors[r][order]
-                found.append(moved)
-        ends = self._makespans(np.array(found), np.array(replica))
+                reordered = state.factors[r].copy()
+                reordered[: len(slots)] = state.factors[r][order]
+                factors.append(reordered)
+        ends = self._makespans(np.array(factors), np.array(replica))
         for r, slots in enumerate(self.slots_of):
-            at = int(r * ORDERS + np.argmin(ends[r * ORDERS : (r + 1) * ORDERS]))
+            best = int(r * ORDERS + np.argmin(ends[r * ORDERS : (r + 1) * ORDERS]))
             before = [state.slots[slot] for slot in slots]
-            for slot, place in zip(slots, orders[at], strict=True):
-                state.slots[slot] = before[place]
-            state.factors[r], state.ends[r] = found[at], ends[at]
+            for slot, microbatch in zip(slots, orders[best], strict=True):
+                state.slots[slot] = before[microbatch]
+            state.factors[r], state.ends[r] = factors[best], ends[best]
         return state
 
     # Moves.
 
     def _descend(self, state: _State, bound: float) -> _State:
         """Make moves that shorten the replica that ends last, until none does or time is over."""
-        idle = 0
-        while idle < PATIENCE and not self._is_over(state, bound):
+        without_gain = 0
+        while without_gain < PATIENCE and not self._is_over(state, bound):
             last = int(state.ends.argmax())
-            moves, are_all = self._moves(state, last)
+            moves, are_all_moves = self._moves(state, last)
             if not moves:
                 break
             if self._make_best(state, moves):
-                idle = 0
-            elif are_all:
+                without_gain = 0
+            elif are_all_moves:
                 break
             else:
-                idle += 1
+                without_gain += 1
         return state
 
     def _make_best(self, state: _State, moves: list[Move]) -> bool:
@@ -319,91 +331,101 @@ class _Search:
         factors, replica = list[Floats](), list[int]()
         for move, replicas in zip(moves, touched, strict=True):
             for r in replicas:
-                moved = state.factors[r].copy()
+                changed = state.factors[r].copy()
                 for slot, members in move.items():
                     if slot // M == r:
-                        moved[slot % M] = microbatch_time(self.problem, members)
-                factors.append(moved)
+                        changed[slot % M] = microbatch_time(self.problem, members)
+                factors.append(changed)
                 replica.append(r)
         ends = self._makespans(np.array(factors), np.array(replica)).tolist()
-        best, chosen, at = (0.0, 0.0), -1, 0
-        now = state.ends.tolist()
+        best_gain, best_move, first = (0.0, 0.0), -1, 0
+        present = state.ends.tolist()
         for number, replicas in enumerate(touched):
-            after = ends[at : at + len(replicas)]
-            at += len(replicas)
-            before = [now[r] for r in replicas]
-            gain = max(before) - max(after)
-            if gain > SHORTER * max(before) and (gain, sum(before) - sum(after)) > best:
-                best, chosen = (gain, sum(before) - sum(after)), number
-        if chosen < 0:
+            after = ends[first : first + len(replicas)]
+            first += len(replicas)
+            before = [present[r] for r in replicas]
+            gain = (max(before) - max(after), sum(before) - sum(after))
+            if gain[0] > LEAST_GAIN * max(before) and gain > best_gain:
+                best_gain, best_move = gain, number
+        if best_move < 0:
             return False
-        first = sum(map(len, touched[:chosen]))
-        for slot, members in moves[chosen].items():
+        first = sum(map(len, touched[:best_move]))
+        for slot, members in moves[best_move].items():
             state.slots[slot] = members
-        for offset, r in enumerate(touched[chosen]):
+        for offset, r in enumerate(touched[best_move]):
             state.factors[r], state.ends[r] = factors[first + offset], ends[first + offset]
         return True
 
     def _moves(self, state: _State, last: int) -> tuple[list[Move], bool]:
         """Return moves of one replica: all of them and True, or random ones and False."""
         targets = self.all_slots if self.problem.across else self.slots_of[last]
-        here = self.slots_of[last]
-        sequences = sum(len(state.slots[slot]) for slot in here)
-        count = (
-            sequences * (len(targets) + sum(len(state.slots[slot]) for slot in targets))
-            + len(here) ** 2 // 2
-        )
-        if count <= ALL:
+        sources = self.slots_of[last]
+        sequences = sum(len(state.slots[slot]) for slot in sources)
+        partners = sum(len(state.slots[slot]) for slot in targets)
+        count = sequences * (len(targets) + partners) + len(sources) ** 2 // 2
+        if count <= MOST_MOVES:
             return list(self._all_moves(state, last)), True
         drawn = (self._random_move(state, last) for _ in range(self.batch))
         return [move for move in drawn if move], False
 
     def _all_moves(self, state: _State, last: int) -> Iterator[Move]:
+        """Yield all valid moves of a replica."""
         slots = state.slots
-        for a in self.slots_of[last]:
-            for b in self.all_slots if self.problem.across else self.slots_of[last]:
-                if a == b:
+        for source in self.slots_of[last]:
+            for target in self.all_slots if self.problem.across else self.slots_of[last]:
+                if source == target:
                     continue
-                for i in slots[a]:
-                    if move := self._move_of(slots, a, i, b):
+                for sequence in slots[source]:
+                    if move := self._move_of(slots, sequence, source, target):
                         yield move
-                    for j in slots[b]:
-                        if move := self._swap(slots, a, i, b, j):
+                    for other in slots[target]:
+                        if move := self._swap(slots, sequence, source, other, target):
                             yield move
-        for a, b in combinations(self.slots_of[last], 2):
-            yield {a: slots[b], b: slots[a]}
+        for source, target in combinations(self.slots_of[last], 2):
+            yield {source: slots[target], target: slots[source]}
 
     def _random_move(self, state: _State, last: int) -> Move | None:
         """Return a random move of a replica, or None if it is not valid."""
-        slots, own = state.slots, self.slots_of[last]
-        targets = self.all_slots if self.problem.across else own
-        kind = int(self.rng.integers(3))
-        a = own[int(self.rng.integers(len(own)))]
-        if kind == 2 and len(own) > 1:
-            b = own[int(self.rng.integers(len(own)))]
-            return {a: slots[b], b: slots[a]} if a != b else None
-        b = targets[int(self.rng.integers(len(targets)))]
-        if a == b or not slots[a]:
+        slots, sources = state.slots, self.slots_of[last]
+        targets = self.all_slots if self.problem.across else sources
+        kind = int(self.rng.integers(3))  # 0 moves a sequence, 1 swaps two, 2 swaps microbatches
+        source = self._drawn(sources)
+        if kind == 2 and len(sources) > 1:
+            target = self._drawn(sources)
+            return {source: slots[target], target: slots[source]} if source != target else None
+        target = self._drawn(targets)
+        if source == target or not slots[source]:
             return None
-        i = slots[a][int(self.rng.integers(len(slots[a])))]
-        if kind == 0 or not slots[b]:
-            return self._move_of(slots, a, i, b)
-        return self._swap(slots, a, i, b, slots[b][int(self.rng.integers(len(slots[b])))])
+        sequence = self._drawn(slots[source])
+        if kind == 0 or not slots[target]:
+            return self._move_of(slots, sequence, source, target)
+        return self._swap(slots, sequence, source, self._drawn(slots[target]), target)
 
-    def _move_of(self, slots: Slots, a: int, i: int, b: int) -> Move | None:
-        """Return the move of sequence i from slot a to b, or None if it is not valid."""
-        if len(slots[a]) == 1 and not self.empty[a // self.problem.microbatches]:
-            return None
-        there = [*slots[b], i]
-        if not self.problem.fits(there):
-            return None
-        return {a: [each for each in slots[a] if each != i], b: there}
+    def _drawn(self, choices: list[int]) -> int:
+        """Return one of the choices at random."""
+        return choices[int(self.rng.integers(len(choices)))]
 
-    def _swap(self, slots: Slots, a: int, i: int, b: int, j: int) -> Move | None:
-        """Return the swap of sequence i of slot a with j of b, or None if it does not fit."""
-        here = [j if each == i else each for each in slots[a]]
-        there = [i if each == j else each for each in slots[b]]
-        return {a: here, b: there} if self.problem.fits(here) and self.problem.fits(there) else None
+    def _move_of(self, slots: Slots, sequence: int, source: int, target: int) -> Move | None:
+        """Return the move of a sequence from one slot to another, or None if it is not valid."""
+        if len(slots[source]) == 1 and not self.may_be_empty[source // self.problem.microbatches]:
+            return None
+        joined = [*slots[target], sequence]
+        if not self.problem.fits(joined):
+            return None
+        return {source: [each for each in slots[source] if each != sequence], target: joined}
+
+    def _swap(
+        self, slots: Slots, sequence: int, source: int, other: int, target: int
+    ) -> Move | None:
+        """Return the swap of ``sequence`` in ``source`` with ``other`` in ``target``.
+
+        None if it does not fit.
+        """
+        new_source = [other if each == sequence else each for each in slots[source]]
+        new_target = [sequence if each == other else each for each in slots[target]]
+        if not (self.problem.fits(new_source) and self.problem.fits(new_target)):
+            return None
+        return {source: new_source, target: new_target}
 
     def _kicked(self, best: _State) -> _State:
         """Return the best dealing after some random moves."""

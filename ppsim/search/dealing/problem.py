@@ -38,10 +38,10 @@ class Pipeline:
         ``factors`` has shape (samples, M, Q), ``replica`` (samples,).
         """
         flat = np.ascontiguousarray(factors.transpose(2, 1, 0)).reshape(-1, len(factors))
-        found = self.times.durations(flat)
+        durations = self.times.durations(flat)
         if (self.slow != 1).any():
-            found *= self.slow[replica][:, self.schedule.device].T
-        return found
+            durations *= self.slow[replica][:, self.schedule.device].T
+        return durations
 
     def makespans(self, factors: Floats, replica: Ints) -> Floats:
         """Return the makespan of each sample, shape (samples,)."""
@@ -113,18 +113,19 @@ class Problem:
         """
         used = np.zeros((self.n_replicas, self.microbatches), np.bool_)
         used[self.replica, self.microbatch] = True
-        bare = used.sum(axis=1) < self.counts
+        leaves_empty = used.sum(axis=1) < self.counts
         if self.across:
             return np.full(
-                self.n_replicas, bool(bare.any()) or len(self.time) < int(self.counts.sum())
+                self.n_replicas, bool(leaves_empty.any()) or len(self.time) < int(self.counts.sum())
             )
-        return bare | (np.bincount(self.replica, minlength=self.n_replicas) < self.counts)
+        sequences = np.bincount(self.replica, minlength=self.n_replicas)
+        return leaves_empty | (sequences < self.counts)
 
     def factors(self, slot: Ints) -> Floats:
         """Return the factors of microbatches, shape (R, M, Q), of sequences in these slots."""
         slots = self.n_replicas * self.microbatches
-        found = join_times(self.time, slot, slots, padded=self.padded)
-        return found.reshape(self.n_replicas, self.microbatches, -1)
+        times = join_times(self.time, slot, slots, padded=self.padded)
+        return times.reshape(self.n_replicas, self.microbatches, -1)
 
     @property
     def slot(self) -> Ints:
@@ -148,5 +149,5 @@ def microbatch_time(problem: Problem, members: list[int]) -> Floats:
     if not members:
         return np.zeros(problem.time.shape[1])
     times = problem.time[members]
-    found: Floats = times.max(axis=0) * len(times) if problem.padded else times.sum(axis=0)
-    return found
+    total: Floats = times.max(axis=0) * len(times) if problem.padded else times.sum(axis=0)
+    return total

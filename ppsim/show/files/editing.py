@@ -65,11 +65,11 @@ def why_not_blank(schedule: Schedule) -> str:
 def costs_of_times(timeline: Timeline, costs: Costs) -> Costs:
     """Return costs that reproduce each op's time in a timeline, such as a recorded run's."""
     took = timeline.end - timeline.start
-    if costs.each is not None or np.allclose(
+    if costs.op_times is not None or np.allclose(
         costs.durations(timeline.schedule), took, rtol=SAME, atol=0.0
     ):
         return costs
-    return replace(costs, each=took)
+    return replace(costs, op_times=took)
 
 
 def is_editable(document: Document) -> bool:
@@ -283,7 +283,7 @@ def _costs_object(timeline: Timeline, costs: Costs, pack: Pack) -> dict[str, Any
         found["scale"] = [pack(np.ascontiguousarray(row)) for row in costs.scale]
     if costs.speed is not None:
         found["speed"] = pack(np.ascontiguousarray(costs.speed))
-    if costs.each is not None:
+    if costs.op_times is not None:
         found["each"] = pack(costs.durations_by_device(timeline.schedule))
     if costs.others:
         found["others"] = {

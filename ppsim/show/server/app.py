@@ -37,6 +37,7 @@ LARGEST_DROP = 4 << 20  # bytes of a dropped file
 LARGEST_READ = 32 << 20  # bytes of a decompressed file; they also limit its cells and objects
 MOST_DROPS = 50
 DROPPED = "dropped:"  # prefix of the names of files dropped on the page
+LONGEST_STEM = 60  # characters of a name before its suffix and the number of a copy
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src "
@@ -184,7 +185,10 @@ class _Answers:
                 422, "a file's name has letters, digits, dots, dashes and underscores", "rename it"
             )
         content = await _read_body(request, LARGEST_DROP, f"'{name}'")
-        return await self._answer_in_turn(request, self.drawn, lambda: self._store(name, content))
+        replaces = request.query_params.get("replaces") == "true"
+        return await self._answer_in_turn(
+            request, self.drawn, lambda: self._store(name, content, replaces=replaces)
+        )
 
     async def changed(self, request: Request) -> Response:
         since = request.query_params.get("since", "")
@@ -225,8 +229,13 @@ class _Answers:
     def _document(self, asked: bytearray) -> Document:
         return self.show(_fields(asked), self.folder)
 
-    def _store(self, name: str, content: bytearray) -> Response:
-        """Store a dropped file; where it cannot be shown, the file of its name stays as it was."""
+    def _store(self, name: str, content: bytearray, *, replaces: bool) -> Response:
+        """Store a dropped file; where it cannot be shown, the file of its name stays as it was.
+
+        A file of another page, which has the name already, keeps it unless the drop ``replaces``
+        it; then the new file gets another name, which the answer has.
+        """
+        name = name if replaces else self._free_name(name, content)
         path = self.folder / name
         before = path.read_bytes() if path.exists() else None
         if before is None and len(list(self.folder.iterdir())) >= MOST_DROPS:
@@ -243,6 +252,15 @@ class _Answers:
                 path.write_bytes(before)
             raise
         return _json({"name": name, **shape})
+
+    def _free_name(self, name: str, content: bytearray) -> str:
+        """Return a name, with a number if it is of a file with other content."""
+        stem, dot, suffix = name.partition(".")
+        found, number = name, 1
+        while (path := self.folder / found).exists() and path.read_bytes() != content:
+            number += 1
+            found = f"{stem[:LONGEST_STEM]}-{number}{dot}{suffix}"
+        return found
 
     def _shape_of(self, name: str) -> dict[str, int]:
         """Return the devices and microbatches of a dropped file; empty for a building block."""
@@ -346,7 +364,7 @@ class _Guard:
         origin, host = headers.get(b"origin"), headers.get(b"host", "")
         foreign = (
             not (host in self.hosts or (self.any_address and _is_numeric(host)))
-            or (origin is not None and origin.partition("://")[2] != host)
+            or (origin is not None and origin != f"http://{host}")
             or headers.get(b"sec-fetch-site", "none") not in ("same-origin", "none")
         )
 

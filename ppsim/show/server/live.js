@@ -1,21 +1,21 @@
 
-// The live page: controls into fields, named as the options of the command; their answer into the page.
+// The live page: it reads fields from its controls, named as the command's options, and shows the answer to them.
 
 const LIVE = JSON.parse($('live-data').textContent); // schedules, formats, the controls and the first fields
-const sliders = new Map(); // by field: the number beside the slider
+const sliders = new Map(); // by field: its slider, its number input and its default
 let chosen = []; // schedules, as typed
-let asked = 0; // the newest request
+let asked = 0; // number of the newest request
 let busy = false;
 let resting = 0;
-let later = new AbortController(); // of what comes after the first answer: searched orders, reasons
-const lastOf = new Map(); // by spelling: the last timeline of a schedule whose order is searched for
-let left = {}; // why schedules are not in the picture, by their spelling
-let pinned = null; // a timeline to compare with, drawn over the first
-let answered = null; // the fields that the picture is of
-const REST_MS = 200; // that controls rest before searches and reasons are asked for
-const LATE_MS = 150; // after which the picture is dimmed, as it is of before
+let later = new AbortController(); // of requests after the first answer: searched orders, explanations
+const lastOf = new Map(); // by name: the last timeline of a schedule whose order is searched for
+let left = {}; // by name: the reason why a schedule is not in the chart
+let pinned = null; // a timeline to compare with, drawn over the first one
+let answered = null; // the fields of the chart
+const REST_MS = 200; // pause of the controls before searches and explanations are requested
+const LATE_MS = 150; // time without an answer after which the old chart is dimmed
 
-/** A slider with a number next to it, whose range is larger than the slider's. */
+/** Add a slider with a number input, whose range is larger than the slider's. */
 function addSlider(place, { field, label, least, most, step, value }) {
   const range = element('input', { type: 'range', min: least, max: most, step, value: value || least, 'aria-label': `${label} (slider)` });
   const number = element('input', { type: 'number', min: 0, step, value, 'aria-label': label });
@@ -25,13 +25,13 @@ function addSlider(place, { field, label, least, most, step, value }) {
   sliders.set(field, { number, usual: String(value), range });
 }
 
-/** The number of chunks that the slider asks for. */
+/** Return the number of chunks of the slider. */
 const chunksNow = () => sliders.get('chunks').number.value;
 
-/** A schedule as it is asked for: NAME:V where it takes several numbers of chunks and the slider has one. */
+/** Return a schedule's name for the request: NAME:V if it supports several numbers of chunks and the slider has one. */
 const spellChosen = name => chunksNow() && LIVE.chunked.includes(name) ? `${name}:${chunksNow()}` : name;
 
-/** Chunks are for schedules that take several numbers of them; the others keep theirs. */
+/** Disable the slider of chunks unless a chosen schedule supports several numbers of chunks. */
 function followChunks() {
   const { number, range } = sliders.get('chunks');
   const none = !chosen.some(name => LIVE.chunked.includes(name));
@@ -50,7 +50,7 @@ function showChosen() {
   }));
 }
 
-/** What the controls ask for; times at their usual value are left out. */
+/** Return the fields of the controls; costs with their default value are left out. */
 function fieldsNow() {
   const { names = [], ...more } = readOptions($('more').value);
   const fields = { names: [...chosen.map(spellChosen), ...names] };
@@ -64,7 +64,7 @@ function fieldsNow() {
   return { ...fields, ...more };
 }
 
-/** Options as they are typed, --speed 1,1,0.9 --link 1-2=0.5, as fields; several of one as a list. */
+/** Return typed options such as `--speed 1,1,0.9 --link 1-2=0.5` as fields; a repeated option is a list. */
 function readOptions(text) {
   const fields = {};
   const words = text.match(/(?:'[^']*'|"[^"]*"|\S)+/g) ?? [];
@@ -82,11 +82,11 @@ function readOptions(text) {
 const unquote = word => word.replace(/'([^']*)'|"([^"]*)"/g, (_, one, two) => one ?? two);
 const quote = word => /[\s'"]/.test(word) ? (word.includes("'") ? `"${word}"` : `'${word}'`) : word;
 
-/** Fields as options are typed. */
+/** Return fields as typed options. */
 const spell = fields => Object.entries(fields).flatMap(([field, value]) => [value].flat().map(
   each => `--${field.replaceAll('_', '-')}${each === true ? '' : ` ${quote(String(each))}`}`)).join(' ');
 
-/** Set the controls to fields, as far as there are any for them; the rest goes to the text field. */
+/** Set the controls to fields; fields without a control go to the text field of more options. */
 function setControls(fields) {
   const { names = [], ...rest } = fields;
   chosen = [names].flat();
@@ -117,7 +117,7 @@ function setControls(fields) {
   showChosen();
 }
 
-/** With a model its stages state the costs; the link asks for plans of it. */
+/** With a model, disable the costs, which follow from it, and show the link to its plans. */
 function followModel() {
   const model = $('model').value;
   $('cost-controls').disabled = Boolean(model);
@@ -126,12 +126,12 @@ function followModel() {
   $('plan').href = `plan?${new URLSearchParams({ model, ...Object.fromEntries(['cluster', 'gpus', 'gbs'].map(id => [id, $(id).value])) })}`;
 }
 
-/** Send the request of the controls. */
+/** Send fields to the server. */
 const post = (path, fields, signal) => fetch(path, { method: 'POST', body: JSON.stringify(fields), signal });
 
 const isSearched = name => LIVE.searched.includes(name.split(':')[0]);
 
-/** Ask now, or as soon as the last answer is shown; the newest request wins, and searches for others end. */
+/** Request an answer now, or once the last answer is shown; a newer request cancels searches of older ones. */
 function askSoon() {
   asked++;
   later.abort();
@@ -139,7 +139,7 @@ function askSoon() {
   if (!busy) ask();
 }
 
-/** Ask for schedules that are generated at once, then for searched ones, then for the reasons. */
+/** Request schedules that are generated at once, then searched ones, then the explanation. */
 async function ask() {
   busy = true;
   const number = asked;
@@ -154,14 +154,14 @@ async function ask() {
   const { signal } = later;
   if (slow.length) {
     if (shown || alone) mark(`searching ${slow.join(', ')} …`, alone);
-    if (!alone) await pause(REST_MS); // a search beside others slows them down
+    if (!alone) await pause(REST_MS); // as a search slows down other requests
     shown = !signal.aborted && await askFor(fields, [], 'searching …', signal);
     if (!signal.aborted) root.dataset.answered = number;
   }
   if (shown && !signal.aborted) askWhy(fields, signal);
 }
 
-/** Show the answer to fields but for the slow schedules, and a sign where it is late; whether it was shown. */
+/** Show the answer to fields without the slow schedules, and a sign if it is late; return whether it was shown. */
 async function askFor(fields, slow, sign, signal) {
   const number = asked;
   const late = setTimeout(() => { if (!signal) mark(sign); }, LATE_MS);
@@ -197,7 +197,7 @@ async function showWhy(story) {
   if (!story) return;
   REPORT.story = story;
   await showStory();
-  $('lead').hidden = false; // what to try, which the verdict does not say
+  $('lead').hidden = false; // it has the change to try, unlike the verdict
   comparePinned();
   drawSoon();
   const [, key, value] = /^(mb|schedule)=([\w:-]+)/.exec(story.first) ?? [];
@@ -215,20 +215,20 @@ let showing = Promise.resolve();
 /** Show one thing after the other. */
 const inTurn = work => showing = showing.catch(() => {}).then(work);
 
-/** Say that the picture is older than the controls, and dim it; or that it is up to date. */
+/** Show that the chart is older than the controls, and dim it; with an empty text, that it is up to date. */
 function mark(what, dims = true) {
   $('stale').textContent = what;
   $('stale').hidden = !what;
   root.toggleAttribute('data-stale', Boolean(what) && dims);
 }
 
-/** Put the last timelines of schedules that are searched for again in their places, each with a sign. */
+/** Show the last timelines of schedules whose search still runs in their places, each with a sign. */
 function keepOld(fields, slow) {
   const fresh = [...TIMELINES];
   const names = fields.names.filter(name => !left[name]);
   if (!slow.length) names.forEach((name, i) => { if (isSearched(name) && names.length === fresh.length) lastOf.set(name, fresh[i]); });
   const old = name => lastOf.has(name) && REPORT.unit === lastOf.get(name).of
-    ? [{ ...lastOf.get(name), old: true, title: `${lastOf.get(name).title}: as it was, searching …` }] : [];
+    ? [{ ...lastOf.get(name), old: true, title: `${lastOf.get(name).title}: as before, searching …` }] : [];
   const all = names.flatMap(name => slow.includes(name) ? old(name) : fresh.splice(0, 1));
   TIMELINES = REPORT.timelines = [...all, ...fresh];
   const baseline = TIMELINES.findIndex(t => !t.old);
@@ -239,7 +239,7 @@ function keepOld(fields, slow) {
   SPAN = Math.max(...TIMELINES.map(t => t.makespan)) || 1;
 }
 
-/** Keep the first timeline, to draw its outlines over whatever follows; or let go of it. */
+/** Pin the first timeline, so that its outlines are drawn over later ones; or unpin it. */
 function pin() {
   const [{ ops, offsets, makespan, title }] = TIMELINES;
   const times = { start: ops.start.slice(), end: ops.end.slice(), makespan, unit: REPORT.unit };
@@ -249,7 +249,7 @@ function pin() {
   draw();
 }
 
-/** Compare with the pinned run, where both have one unit of time. */
+/** Compare with the pinned run, if both have the same unit of time. */
 function comparePinned() {
   const alike = pinned?.unit === REPORT.unit;
   const ghosts = [...REPORT.story?.ghosts ?? [], ...alike ? [pinned] : []];
@@ -283,26 +283,26 @@ async function showAnswer(answer, fields, slow) {
   resting = setTimeout(remember, 400, fields);
 }
 
-/** Offer to go back to the schedule whose edits do not fit this one. */
+/** Offer to return to the edited schedule if its edits do not fit this one. */
 function offerEdits(before) {
   const { left: edits } = editor;
   if (edits) edits.fields ??= before;
   $('regain').hidden = !edits;
   $('regain').textContent = edits
-    ? `${edits.count} edit${edits.count > 1 ? 's' : ''} of the schedule before do not fit this one: go back` : '';
+    ? `${edits.count} edit${edits.count > 1 ? 's' : ''} of the last schedule do not fit this one: go back` : '';
 }
 
-/** Put the fields into the address, once the controls rest: browsers bound how often it may change. */
+/** Write the fields into the address; called once the controls rest, as browsers limit how often it may change. */
 function remember(fields) {
   const pairs = Object.entries(fields).flatMap(([field, value]) => [value].flat().map(each => [field, each]));
   try {
     history.replaceState(null, '', `?${new URLSearchParams(pairs)}${location.hash}`);
   } catch {
-    // the address stays behind
+    // the address stays as it is
   }
 }
 
-/** The fields of the address; null where it has none. */
+/** Return the fields of the address; null if it has none. */
 function remembered() {
   const fields = {};
   for (const [field, text] of new URLSearchParams(location.search)) {
@@ -312,8 +312,8 @@ function remembered() {
   return Object.keys(fields).length ? fields : null;
 }
 
-/** Say why there is no answer; the page still shows the last answer and its texts. */
-function refuse({ error, hint }, what = 'not what the controls ask for') {
+/** Show why there is no answer; the page still shows the last one. */
+function refuse({ error, hint }, what = 'the chart does not follow the controls: see the message') {
   $('refused').textContent = hint ? `${error}\ntry: ${hint}` : error;
   later.abort();
   root.toggleAttribute('data-told', false);
@@ -322,7 +322,7 @@ function refuse({ error, hint }, what = 'not what the controls ask for') {
 
 const unanswered = error => ({ error: `The server does not answer (${error.message}).`, hint: 'ppsim serve' });
 
-/** Set the sliders to a shape that a file states. */
+/** Set the sliders to the shape of a file. */
 function setSliders(shape) {
   for (const [field, stated] of Object.entries(shape)) {
     const slider = sliders.get(field);
@@ -330,18 +330,24 @@ function setSliders(shape) {
   }
 }
 
-/** Hand files over and show them; one that is refused, or cannot be read, is said and ends it. */
+/** Send files to the server and show them; the first file that is refused ends this with a message. */
 const drop = files => readAll(files).catch(error => refuse(unanswered(error)));
+
+/** The server's name of each file of this page: another page may have dropped one of the same name. */
+const storedAs = new Map();
 
 async function readAll(files) {
   mark('reading …');
   for (const file of files) {
-    const name = file.name.replace(/[^A-Za-z0-9._-]/g, '_').replace(/^[^A-Za-z0-9]/, 'x').slice(-100);
-    const response = await fetch(`drop?name=${encodeURIComponent(name)}`, { method: 'POST', body: file });
+    const plain = file.name.replace(/[^A-Za-z0-9._-]/g, '_').replace(/^[^A-Za-z0-9]/, 'x').slice(-100);
+    const name = storedAs.get(plain) ?? plain;
+    const query = new URLSearchParams({ name, replaces: chosen.includes(`dropped:${name}`) });
+    const response = await fetch(`drop?${query}`, { method: 'POST', body: file });
     const answer = await response.json();
     if (!response.ok) return refuse(answer);
+    storedAs.set(plain, answer.name);
     setSliders(answer);
-    if (!chosen.includes(`dropped:${name}`)) chosen.push(`dropped:${name}`);
+    if (!chosen.includes(`dropped:${answer.name}`)) chosen.push(`dropped:${answer.name}`);
   }
   showChosen();
   return askSoon();
@@ -359,14 +365,14 @@ function download() {
   }).catch(error => refuse(unanswered(error)));
 }
 
-/** Ask again whenever the watched file has changed. */
+/** Request a new answer whenever the watched file has changed. */
 function follow(before = null) {
   setTimeout(async () => {
     let changes = before;
     try {
       const response = await fetch(`changes?since=${before ?? 1}`);
       const answer = await response.json();
-      if (!response.ok) refuse(answer, 'the file as it is now cannot be shown: this is of before');
+      if (!response.ok) refuse(answer, 'the changed file cannot be shown; this is its last version');
       else if (answer.changes !== (before ?? 1)) {
         setSliders(answer.shape);
         askSoon();

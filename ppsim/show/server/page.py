@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsim.base.json_output import dump_json
+from ppsim.base.source import name_of
 from ppsim.errors import InputError
 from ppsim.show.files.document import Document, formats
 from ppsim.show.files.writers.html import START, all_scripts, all_styles, make_page
@@ -87,9 +89,11 @@ def watch(source: Path, folder: Path) -> Callable[[], tuple[str, int]]:
     """
     if source.suffix == ".py":
         raise InputError(
-            f"--watch {source} is code, which a page does not run",
+            f"--watch {name_of(str(source))} is code, which a page does not run",
             "ppsim run writes its ops as JSON",
         )
+    if os.path.exists(source) and not os.path.isfile(source):
+        raise InputError(f"'{source}' is not a plain file", "--watch a schedule's file")
     seen: list[tuple[int, int]] = []
 
     def changes() -> tuple[str, int]:
@@ -101,7 +105,9 @@ def watch(source: Path, folder: Path) -> Callable[[], tuple[str, int]]:
                 seen.append(state)
         except OSError as error:
             if not seen:
-                raise InputError(f"--watch {source}: {error.strerror}") from error
+                raise InputError(
+                    f"cannot read '{name_of(str(source))}': {error.strerror}", "check the path"
+                ) from error
         return source.name, len(seen)
 
     changes()

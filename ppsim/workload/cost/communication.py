@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log2
 
 from ppsim.workload.hardware.efficiency import Efficiency
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.parallel import Parallel
 
-# log2 of the nodes from which on an all-to-all reaches the fitted share of links' bandwidth; over
-# two nodes it is faster, as its messages are larger and fewer of them collide
-MANY = 2.0
+# Shares of links' bandwidth, within a node and between nodes, that all-to-all kernels made for
+# experts reach: the means of what is published of DeepEP and HybridEP (README.md, docs/legacy.md
+# and docs/README_Hybrid-EP.md of DeepEP), less what a rank sends to itself: 563 to 669 of 900 GB/s
+# on B200 and GB200 and 134 to 138 of 200 on H800; 34 to 46 of 50 over two, four and eight nodes.
+KERNELS = (0.69, 0.86)
 # ranks per node up to which a group whose ranks alternate with another group's reaches only the
 # square root of their links, as replicas of 2 and 4 tensor ranks do in vTrain's runs
 MEET = 4
-# seconds from one GPU to the next inside a node, on a ring over several nodes; NCCL's tuning table
-# has 0.6 to 3.4 us
-HOP = 1.5e-6
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,7 @@ def gather_seconds(
         links = inside if group.stride == 1 else inside / min(inside, MEET) ** 0.5
         far = group.saved(machine, summed) * machine.inter_bytes_per_s * found.curve.between * links
         rate = min(rate, far / machine.crowding(nodes, step))
-        steps += (nodes - 1) * (machine.latency(True) + (inside - 1) * HOP)
+        steps += (nodes - 1) * machine.latency(True)
     return bytes_ * (n - 1) / n / rate + calls * steps
 
 
@@ -160,14 +158,12 @@ def exchange_seconds(
         return 0.0
     near, far = exchange_bytes(machine, group, bytes_, visits, most_nodes)
     inside = group.per_node(machine)
-    curve, power = found.curve, found.software.exchange
-    spread = min(log2(max(group.size / inside, 1.0)) / MANY, 1.0)
-    rates = (
-        machine.intra_bytes_per_s * curve.within**power,
-        machine.inter_bytes_per_s * curve.between ** (power * spread),
-    )
+    curve, power = found.curve, found.software.alltoall
+    within, between = KERNELS if visits else (curve.within**power, curve.between**power)
     far *= machine.crowding(group.size / inside, group.step(machine), leaving=1.0)
-    return max(near / rates[0], far / rates[1]) + machine.latency(inside < group.size)
+    return max(
+        near / (machine.intra_bytes_per_s * within), far / (machine.inter_bytes_per_s * between)
+    ) + machine.latency(inside < group.size)
 
 
 def exchange_bytes(

@@ -382,6 +382,7 @@ EXPERTS = (
     "experts' activation",
     "clamped activation",
     "experts out",
+    "experts' biases",
 )
 MODULES = {  # the operators that selective recompute of a module repeats
     "core_attn": ("attention", "scores", "context", "softmax", "attention dropout"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,7 +45,7 @@ def read_peaks(path: str, devices: int) -> Bytes:
     Raises:
         InputError: the file has no sizes, or its ranks do not divide evenly over devices.
     """
-    values = _read_folder(path) if Path(path).is_dir() else _read_log(path)
+    values = _read_folder(path) if os.path.isdir(path) else _read_log(path)
     if len(values) < devices or len(values) % devices:
         raise InputError(
             f"'{path}' has the memory of {len(values)} ranks, and the pipeline has {devices} "
@@ -107,7 +108,7 @@ def _line_size(path: str, number: int, cell: str, scale: float) -> float:
 
 
 def _json(path: str) -> Any:
-    return decode(read_text(path, EXAMPLE, largest=LARGEST), Any, f"'{path}'", EXAMPLE)
+    return decode(read_text(path, EXAMPLE, largest=LARGEST), Any, f"'{path}'", EXAMPLE, None)
 
 
 def _find_sizes(data: Any) -> list[float] | None:

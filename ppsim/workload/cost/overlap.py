@@ -27,7 +27,13 @@ BLOCKS = (
     (("shared expert in",), "shared expert out"),
 )
 ATTENTION = ("attention", "scores", "context")
-EXPERTS = ("experts in", "experts' activation", "clamped activation", "experts out")
+EXPERTS = (
+    "experts in",
+    "experts' activation",
+    "clamped activation",
+    "experts out",
+    "experts' biases",
+)
 SHARED = ("shared expert in", "shared expert out")
 # Layers simulated for one pair; each gets an equal share of the communication that the first and
 # the last layer expose.

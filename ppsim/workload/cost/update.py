@@ -55,6 +55,9 @@ def reduction_seconds(
             gather[here] += gather_seconds(
                 machine, found, group, count * weight_bytes(p), calls, p.zero == 0
             )
+    if p.zero == 3 and p.gather_gb_per_s and group_of(p, "dp").size > 1:
+        least = split.sum(axis=0) * weight_bytes(p) / (p.gather_gb_per_s * 1e9)
+        gather = np.maximum(gather, least)
     return reduction, gather
 
 

@@ -42,7 +42,7 @@ class Curve:
     A product of m x k by k x n is computed in tiles; its result fills a share f of them. With w
     waves of tiles over all multiprocessors, the product reaches
 
-        (its precision's share) x f x w / (w + waves) x k / (k + deep)
+        (its precision's share) x f x w / (w + waves)
 
     of the peak.
 
@@ -55,7 +55,6 @@ class Curve:
         mxfp8: the same with a scale for each 32 numbers.
         fp4: share of the FP4 peak that large products reach.
         waves: waves of tiles that a product loses; its last wave is half empty on average.
-        deep: length of a product's sums at which it reaches half of its share.
         attention: share of the 16-bit peak that attention in one kernel reaches with heads of
             ``WIDTH`` numbers.
         keys: tokens at which attention reaches half of its share.
@@ -72,7 +71,6 @@ class Curve:
     mxfp8: float = 0.5
     fp4: float = 0.4
     waves: float = 0.5
-    deep: float = 32.0
     attention: float = 0.5
     keys: float = 880.0
     hbm: float = 0.7
@@ -86,7 +84,7 @@ class Curve:
                 raise RefusedValue(
                     name, f"must be more than 0 and 1 at most, got {getattr(self, name):g}"
                 )
-        not_negative(self, "waves", "deep", "keys")
+        not_negative(self, "waves", "keys")
 
     def share(self, precision: str) -> float:
         """Return the share of the peak that large products reach in a training precision."""
@@ -111,7 +109,7 @@ class Software:
             host.
         attention: share of the curve's attention that the software's kernel reaches.
         states: ``Shared.states``.
-        exchange: ``Shared.alltoall`` or ``Shared.dispatched``.
+        alltoall: ``Shared.alltoall``.
     """
 
     name: str
@@ -124,7 +122,7 @@ class Software:
     expert_kernels: float = 1.0
     sharp: float = 4.0
     attention: float = 1.0
-    exchange: float = 1.0
+    alltoall: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -143,8 +141,6 @@ class Shared:
             Mamba-2's kernels take as long as FlashAttention-2 at 2,048 tokens and a sixth at
             16,384 (arXiv 2405.21060, section 1).
         alltoall: NCCL's all-to-all reaches the gathers' share of a link's bandwidth to this power.
-        dispatched: the same for kernels made for experts; it is nearer to 0, as DeepEP's kernels
-            reach 153 of 160 GB/s inside a node (docs/legacy.md of DeepEP, normal kernels on H800).
     """
 
     power: float
@@ -154,7 +150,6 @@ class Shared:
     routed: float
     states: float
     alltoall: float
-    dispatched: float
 
 
 @dataclass(frozen=True)
@@ -188,18 +183,16 @@ def efficiency_of(gpu: Gpu, parallel: Parallel, numbers: FittedNumbers | None = 
 
     Args:
         gpu: the GPU.
-        parallel: the run, for its kernels, fused experts, dispatcher and CUDA graphs.
+        parallel: the run, for its kernels, fused experts and CUDA graphs.
         numbers: the fitted numbers; None takes the library's.
     """
     p = parallel
-    return _efficiency(
-        gpu, p.kernels, p.cuda_graphs, p.fused_experts, p.dispatch, numbers or fitted()
-    )
+    return _efficiency(gpu, p.kernels, p.cuda_graphs, p.fused_experts, numbers or fitted())
 
 
 @lru_cache(maxsize=1024)
 def _efficiency(
-    gpu: Gpu, kernels: str, graphs: str, fused: bool, dispatch: str, numbers: FittedNumbers
+    gpu: Gpu, kernels: str, graphs: str, fused: bool, numbers: FittedNumbers
 ) -> Efficiency:
     shared = numbers.shared
     curve = next(
@@ -217,7 +210,7 @@ def _efficiency(
         launch_us=software.launch_us * (shared.grace if gpu.host == "grace" else 1.0),
         routed=software.routed * (shared.routed if fused else 1.0),
         states=shared.states,
-        exchange=shared.alltoall if dispatch == "alltoall" else shared.dispatched,
+        alltoall=shared.alltoall,
         expert_kernels={"none": shared.launched, "partial": shared.partial, "full": 1.0}[graphs],
     )
     return Efficiency(curve, software)
@@ -266,15 +259,12 @@ def _filled(side: Floats, flops: Floats, gpu: Gpu, curve: Curve) -> Floats:
         curve: the curve of the GPU's family.
     """
     rows, columns = side[[0, 0, 1]], side[[1, 2, 2]]
-    sums = side[[2, 1, 0]]
     together = flops / (2 * side.prod(axis=0))
     whole = np.min(
         [_rounded_up(rows, high) * _rounded_up(columns, wide) for high, wide in TILES], axis=0
     )
     waves = together * whole / TILE / gpu.multiprocessors
-    result: Floats = (
-        rows * columns / whole * waves / (waves + curve.waves) * sums / (sums + curve.deep)
-    )
+    result: Floats = rows * columns / whole * waves / (waves + curve.waves)
     return result
 
 

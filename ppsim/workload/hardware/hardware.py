@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ppsim.base import toml
 from ppsim.base.text import guess_of, quote
-from ppsim.base.toml import RefusedValue
+from ppsim.base.toml import RefusedValue, require_one_of
 from ppsim.engine.detailed import cluster as clusters
 from ppsim.engine.detailed.cluster import Cluster, DividedBandwidth, Link, Nodes, check_one_node
 from ppsim.engine.detailed.named_links import NAMED
@@ -34,6 +34,8 @@ UNITS = {
 }
 
 
+# Families of chips with an efficiency curve; ``tests/workload`` compares with the curves.
+FAMILIES = ("ampere", "hopper", "blackwell", "cdna3", "cdna4")
 MOST = 1e9  # largest number in a GPU's file; the smallest one above 0 is its inverse
 
 
@@ -68,7 +70,8 @@ class Gpu:
         hbm_gb_per_s: bandwidth of the memory in GB/s.
         tflops: peaks in TFLOP/s.
         host_gb_per_s: bandwidth to the host's memory in each direction, in GB/s.
-        family: family of chips that share an efficiency curve; empty takes default values.
+        family: family of chips that share an efficiency curve, one of ``FAMILIES``; empty takes
+            default values.
         watts: power limit in watts; 0: not known.
         host: kind of the CPU that launches kernels: x86 or grace.
         multiprocessors: number of NVIDIA's SMs or AMD's compute units.
@@ -94,6 +97,8 @@ class Gpu:
         _refuse_beyond(self, *(name for name in ("watts", "exponentials") if getattr(self, name)))
         if self.host not in ("x86", "grace"):
             raise RefusedValue("host", f"must be x86 or grace, got {self.host!r}")
+        if self.family:
+            require_one_of("family", self.family, FAMILIES)
 
     @property
     def sixteen(self) -> str:

@@ -129,6 +129,8 @@ HARMLESS = re.compile(
     r"|attn_(impl|value)$|^order_of|model_base$|learned_pos"
 )
 NEEDED = ("hidden", "heads", "layers", "seq", "vocab")
+AT_LEAST_ONE = (*NEEDED, "kv_heads", "ffn")
+PERIOD = re.compile(r"freq|interval|period")  # keys of which 0 means nothing
 SHARED = (
     "shared_expert_intermediate_size",
     "moe_shared_expert_intermediate_size",
@@ -170,12 +172,8 @@ class Delta(msgspec.Struct):
 Config = msgspec.defstruct(
     "Config",
     [
-        *((key, _POSITIVE, None) for name in (*NEEDED, "kv_heads") for key in KEYS[name]),
-        *(
-            (key, _COUNT, None)
-            for name in KEYS.keys() - {*NEEDED, "kv_heads"}
-            for key in KEYS[name]
-        ),
+        *((key, _POSITIVE, None) for name in AT_LEAST_ONE for key in KEYS[name]),
+        *((key, _COUNT, None) for name in KEYS.keys() - {*AT_LEAST_ONE} for key in KEYS[name]),
         *((key, _COUNT, None) for key in OTHER_COUNTS),
         *(
             (key, str | None, None)
@@ -224,6 +222,7 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
     shared = next((data[key] for key in SHARED if data.get(key) is not None), None)
     if shared is None and (count := data.get("n_shared_experts") or data.get("num_shared_experts")):
         shared = count * given.get("expert_ffn", given.get("ffn", 0))
+    _require_expert_width(data, given, path)
     gpt, kind = "n_embd" in data, str(data.get("model_type") or "").removesuffix("_text")
     if kind == "llama4" and (dense := data.get("intermediate_size_mlp")):
         shared = given["expert_ffn"] = given.get("ffn", 0)
@@ -251,7 +250,7 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
 def _read_object(path: str) -> Mapping[str, Any]:
     """Read the text model's keys of a config.json, under their usual names and checked by type."""
     text, source = read_text(path, CONFIG, largest=LARGEST_CONFIG), f"'{name_of(path)}'"
-    data = decode(text, dict[str, Any], source, CONFIG)
+    data = decode(text, dict[str, Any], source, CONFIG, None)
     _refuse_encoders(data, source)
     for key in ("text_config", "llm_config", "language_config"):
         if isinstance(data.get(key), dict):
@@ -340,6 +339,20 @@ def _sizes(data: Mapping[str, Any], path: str) -> dict[str, Any]:
     return given
 
 
+def _require_expert_width(data: Mapping[str, Any], given: Mapping[str, Any], path: str) -> None:
+    """Raise InputError for experts without a width, where other layers have an MLP of another.
+
+    Without such layers, as in Mixtral, ``intermediate_size`` is the width of an expert.
+    """
+    has_dense = given.get("dense_layers") or given.get("moe_every", 1) > 1
+    is_stated = given.get("expert_ffn") or data.get("intermediate_size_mlp")
+    if given.get("experts") and not is_stated and (has_dense or data.get("n_routed_experts")):
+        raise InputError(
+            f"'{path}' has experts and no moe_intermediate_size",
+            '"moe_intermediate_size": the width of an expert',
+        )
+
+
 def _refuse_encoders(data: Mapping[str, Any], source: str) -> None:
     """Refuse encoders, and models with an encoder for images or sound.
 
@@ -367,6 +380,11 @@ def _refuse_unknown_keys(data: Mapping[str, Any], path: str) -> None:
     unknown = [
         key for key in data if key not in known and COSTLY.search(key) and not HARMLESS.search(key)
     ]
+    for key in unknown:
+        if PERIOD.search(key) and type(data[key]) is int and data[key] < 1:
+            raise InputError(
+                f"'{path}': not a number of layers: {key} = {data[key]}", f'"{key}": 1'
+            )
     if unread := [
         key for key in unknown if data[key] is True or data[key] not in (None, 0, 1, "", [], {})
     ]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -566,7 +567,7 @@ def is_config(spec: str) -> bool:
 
     Its ``seq`` is the longest sequence possible.
     """
-    return spec.lower() not in library() and (spec.endswith(".json") or Path(spec).is_dir())
+    return spec.lower() not in library() and (spec.endswith(".json") or os.path.isdir(spec))
 
 
 def read_model(spec: str, seq: int | None = None) -> Model:
@@ -610,12 +611,12 @@ def _read(spec: str, any_length: bool) -> Model:
     if spec.lower() in known:
         return toml.read_installed(known[spec.lower()], Model, SCHEMA)
     if is_config(spec):
-        path = str(Path(spec) / "config.json") if Path(spec).is_dir() else spec
+        path = str(Path(spec) / "config.json") if os.path.isdir(spec) else spec
         try:
             return Model(**read_config(path, any_length=any_length))
         except RefusedValue as refused:
             raise InputError(f"'{path}': {refused.key} {refused.why}", CONFIG) from refused
-    if not spec.endswith(".toml") and not Path(spec).exists():
+    if not spec.endswith(".toml") and not os.path.exists(spec):
         raise InputError(
             f"no model {quote(spec)} in the library and no such "
             f"file.{guess_of(spec.lower(), known)}",

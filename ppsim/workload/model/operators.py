@@ -20,6 +20,11 @@ FORWARD, INPUTS, WEIGHTS = 0, 1, 2  # rows of a column: F, I and W
 ITEM = 2  # bytes of an activation
 # Kernels of a clamped activation: two clamps, scale, sigmoid, two products, two biases.
 CLAMPED = 8.0
+# Bytes that biases after the experts move for each number, in F and I, and kernels of each.
+# Megatron-LM multiplies each expert's bias by the weights of its tokens, in 32 bits, adds it, joins
+# the experts and casts to 16 bits (_apply_bias in megatron/core/transformer/moe/experts.py); a
+# backward also sums products with the gradient for biases and for weights.
+BIASES = 28.0, 40.0, 4.0
 NARROW = ("fp8", "mxfp8", "nvfp4")
 # Bytes per logit that the unfused loss of Megatron-LM moves. Forward: cast to 32 bits, maximum,
 # difference, exponential, sum, quotient. Backward: subtraction at the token, product with the
@@ -429,6 +434,11 @@ def _add_experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
     rows.product("experts in", each, model.expert_ffn * gate, wide, groups, cast=cast)
     _add_expert_activation(rows, model, received * model.expert_ffn)
     rows.product("experts out", each, wide, model.expert_ffn, groups, cast=cast)
+    if model.clamped:
+        forward, backward, kernels = BIASES
+        rows.elementwise(
+            "experts' biases", forward * received * wide, backward * received * wide, kernels
+        )
     rows.elementwise("unpermute", 4 * ITEM * visits * wide, 4 * ITEM * visits * wide, 4)
     if wide != h:
         rows.product("latent up", local, h, wide, cast=cast)

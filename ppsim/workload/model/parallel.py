@@ -102,6 +102,8 @@ class Parallel:
         exchange_ms: milliseconds that each message costs its sender, in addition to the transfer.
         split_ms: milliseconds of the host for the W of a layer; W takes the root of the sum of both
             times squared.
+        gather_gb_per_s: GB/s of ZeRO-3's gathers that the software does not exceed, whatever the
+            links; 0 for no limit.
         by_schedule: techniques of the software that differ with some schedules: each schedule's
             name, with fields of this class and their values; ``for_schedule`` applies them.
         rank_order: tp-cp-ep-dp-pp, where replicas are neighbours and pipeline devices far apart, or
@@ -150,6 +152,7 @@ class Parallel:
     weight_forwards: int = 0
     exchange_ms: float = 0.0
     split_ms: float = 0.0
+    gather_gb_per_s: float = 0.0
     by_schedule: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
     rank_order: str = "tp-cp-ep-dp-pp"
 
@@ -182,7 +185,7 @@ class Parallel:
                 )
         if not 0 <= self.offload <= 1:
             raise RefusedValue("offload", f"must be 0 to 1, got {self.offload}")
-        for name in ("exchange_ms", "split_ms"):
+        for name in ("exchange_ms", "split_ms", "gather_gb_per_s"):
             if not 0 <= getattr(self, name) < inf:
                 raise RefusedValue(name, f"must be 0 or more, got {getattr(self, name):g}")
         if not 1 <= self.expert_load < inf:

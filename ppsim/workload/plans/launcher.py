@@ -5,13 +5,13 @@ Launchers are found by a scan of that folder.
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ppsim.base.scan import load_file
 from ppsim.errors import InputError
 from ppsim.workload.plans import launch
 
@@ -53,8 +53,7 @@ def launcher_names() -> list[str]:
 @cache
 def launcher_of(name: str) -> Launcher:
     """Return the launcher of a name in :func:`launcher_names`."""
-    module = importlib.import_module(f"{launch.__name__}.{name}")
-    found: Launcher = module.LAUNCHER
+    found: Launcher = load_file(launch, name, "LAUNCHER")
     return found
 
 

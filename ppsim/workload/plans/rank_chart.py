@@ -7,10 +7,10 @@ Arrows, and nodes in the titles of devices, are ignored.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ppsim.base.source import name_of, read_text
 from ppsim.base.text import STANDARD_INPUT, unreadable_line
@@ -21,7 +21,7 @@ from ppsim.workload.model.parallel import MOST, RANK_ORDERS
 SUFFIX = ".mmd"
 LINE = 600  # bytes of memory needed to read a line
 HINT = "a flowchart of ranks from ppsim plan --model ... --cluster ... -o ranks.mmd"
-_N = r"(\d{1,8})"
+_N = r"([0-9]{1,8})"
 _REPLICA = re.compile(rf'subgraph \w+\["data replica {_N}"\]', re.ASCII)
 _DEVICE = re.compile(
     rf'subgraph \w+\["pipeline device {_N}(?:, node [\d .-]{{1,40}})?"\]', re.ASCII
@@ -102,7 +102,7 @@ class _Chart:
 
 def shows_ranks(path: str) -> bool:
     """Return whether a path is a flowchart of ranks."""
-    if path == STANDARD_INPUT or not path.lower().endswith(SUFFIX) or not Path(path).is_file():
+    if path == STANDARD_INPUT or not path.lower().endswith(SUFFIX) or not os.path.isfile(path):
         return False
     try:
         text = read_text(path, HINT)

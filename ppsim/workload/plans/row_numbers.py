@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ppsim.base.numbers import plain_float
 from ppsim.base.text import shorten
 from ppsim.workload.model.parallel import MOST
 
@@ -22,7 +23,7 @@ def number_of(row: Row, key: str) -> float | None:
     value = row.get(key)
     if isinstance(value, str):
         try:
-            value = float(re.sub(r"(?<=\d),(?=\d{3}(\D|$))", "", value))  # 1,024
+            value = plain_float(re.sub(r"(?<=\d),(?=\d{3}(\D|$))", "", value))  # 1,024
         except ValueError:
             return None
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e15

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ppsim.base import tables
-from ppsim.base.source import read_text
-from ppsim.base.text import shorten
+from ppsim.base.source import name_of, read_text
+from ppsim.base.text import quote, shorten
 from ppsim.base.typed_json import decode
 from ppsim.errors import InputError
 from ppsim.schedules import find
@@ -93,6 +93,7 @@ RUN = (
 NOTES = ("id", "source", "note", "group", "set", "tier")
 FURTHER = ("recompute_layers", "offload", "adapters", "memory_alloc_GiB", "memory_GiB")
 KEYS = frozenset((*RUN, *NUMBERS, *TECHNIQUES, *FURTHER, *MEASURED, *NOTES))
+EXPECTED = "such as model, gpu, gpus, tp, pp, mbs, gbs, seq and tokens_per_s_per_gpu"
 USUAL_MICROBATCHES = 4  # microbatches per pipeline device of rows without a batch
 
 
@@ -175,15 +176,31 @@ def read_table(path: str) -> list[Row]:
     hint = 'CSV, or JSON with "rows", of published runs'
     if Path(path).suffix.lower() in (".csv", ".parquet"):
         cells = tables.read_table(path, hint, lists=NESTED)
-        return [
+        table: list[Row] = [
             {key: 0 if cell == "0" else cell for key, cell in row.items() if key and cell != ""}
             for row in cells
         ]
-    data = decode(read_text(path, hint, largest=LARGEST), Any, f"'{path}'", hint)
+        if not cells:
+            raise InputError(f"'{name_of(path)}' has no rows", f"a row for each run: {EXPECTED}")
+        _require_columns(path, [key for key in cells[0] if key])
+        return table
+    data = decode(read_text(path, hint, largest=LARGEST), Any, f"'{name_of(path)}'", hint, None)
     rows = data.get("rows") if isinstance(data, dict) else data
     if not isinstance(rows, list) or (rows and not any(isinstance(row, dict) for row in rows)):
-        raise InputError(f"'{path}' has no rows of published runs", hint)
+        raise InputError(f"'{name_of(path)}' has no rows of published runs", hint)
+    if rows:
+        keys = [key for row in rows if isinstance(row, dict) for key in row]
+        _require_columns(path, list(dict.fromkeys(keys)))
     return rows
+
+
+def _require_columns(path: str, keys: Sequence[str]) -> None:
+    """Raise InputError for a table none of whose columns is one of published runs."""
+    if not KEYS.intersection(keys):
+        found = f"it has {quote(list(keys))}" if keys else "its rows are empty"
+        raise InputError(
+            f"'{name_of(path)}' has no column of a training run; {found}", f"columns {EXPECTED}"
+        )
 
 
 def unknown_keys(rows: Iterable[Row]) -> list[str]:

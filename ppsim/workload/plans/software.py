@@ -61,6 +61,7 @@ class Techniques:
     weight_forwards: int | None = None
     exchange_ms: float | None = None
     split_ms: float | None = None
+    gather_gb_per_s: float | None = None
 
 
 NAMES = {

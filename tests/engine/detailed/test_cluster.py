@@ -200,5 +200,5 @@ def test_options_that_do_not_fit_together_are_refused(file):
         network_from_options(4, "t_F", cluster=file(FULL))
     with pytest.raises(InputError, match="unknown mode 'async'"):
         network_from_options(4, "ms", p2p="async")
-    with pytest.raises(InputError, match="is not a size"):
+    with pytest.raises(InputError, match="not a size"):
         network_from_options(4, "ms", cluster=file(FULL), message="big")

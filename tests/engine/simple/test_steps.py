@@ -62,7 +62,7 @@ def test_without_collectives_a_step_is_its_slowest_replica(name):
         for k in range(3)
     ]
     assert np.allclose(time_steps(schedule, (), times), np.max(ends, axis=(1, 2)))
-    plain = replace(Costs(np.ones((5, schedule.n_stages))), each=times.ops[0, 0])
+    plain = replace(Costs(np.ones((5, schedule.n_stages))), op_times=times.ops[0, 0])
     no_messages = StepTimes(times.ops, times.transfer * 0, times.step_ops)
     assert time_pipelines(schedule, (), no_messages)[0, 0].max() == pytest.approx(
         simulate(schedule, plain).makespan
@@ -107,7 +107,7 @@ def test_a_step_of_several_lanes_ends_with_its_last_op(name):
     ops = draw.uniform(1, 2, (2, 1, len(schedule)))[..., group]
     times = StepTimes(ops, np.zeros(ops.shape), np.zeros((2, 1, 4, 0)))
     base = Costs(np.ones((5, schedule.n_stages)))
-    runs = [simulate(schedule, replace(base, each=ops[k, 0])) for k in range(2)]
+    runs = [simulate(schedule, replace(base, op_times=ops[k, 0])) for k in range(2)]
     assert time_steps(schedule, (), times).tolist() == [run.makespan for run in runs]
     ends = [[run.end[schedule.queue(device)].max() for device in range(4)] for run in runs]
     assert time_pipelines(schedule, (), times)[:, 0].tolist() == ends

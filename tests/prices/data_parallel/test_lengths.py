@@ -202,7 +202,7 @@ def test_a_profile_gives_the_share_of_attention():
         ((*DRAWN, "--law", "x"), "not a law: 'x'"),
         (("--lengths", "FILE", "--mbs", "2"), "--mbs needs a distribution"),
         (("--lengths", "FILE", "--replicas", "4"), "has 3 replicas, and --replicas is 4"),
-        (("--t-reduce", "2"), "--t-reduce is of replicas"),
+        (("--t-reduce", "2"), "--t-reduce needs replicas"),
         (
             ("--lengths", "uniform:1:2", "--mbs", "60000", "--replicas", "4096"),
             "sequences, more than the maximum of",

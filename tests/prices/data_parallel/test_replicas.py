@@ -65,7 +65,7 @@ def test_a_slow_device_that_only_computes_is_slow_by_its_speed():
     schedule = generate("1f1b", stages=2, microbatches=4)
     factors = np.array([1.0, 2.0])
     costs = costs_for(schedule)
-    each = replace(costs, each=np.arange(1.0, len(schedule) + 1))
+    each = replace(costs, op_times=np.arange(1.0, len(schedule) + 1))
     speed = slowed_costs(schedule, costs, factors).speed
     assert speed is not None
     assert speed.tolist() == [1.0, 0.5]

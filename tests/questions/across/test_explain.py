@@ -230,6 +230,16 @@ def test_views_are_in_the_object():
     }
 
 
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [(("--device", "4"), "there is no device 4"), (("--op", "9F0"), "1f1b has no op 9F0")],
+)
+def test_a_view_of_nothing_is_refused_before_changes_are_simulated(view, message, monkeypatch):
+    monkeypatch.setattr("ppsim.questions.across.explain.try_changes", None)
+    with pytest.raises(InputError, match=message):
+        explain("1f1b", "--stages", "4", "--mb", "8", *view)
+
+
 def test_a_view_of_nothing_is_refused():
     words = ("1f1b", "--stages", "4", "--mb", "8", "--what-if", "comm=0.1")
     with pytest.raises(InputError, match="there is no device 4"):
@@ -269,7 +279,7 @@ def test_a_real_run_is_explained_as_measured():
     (moved,) = explained("--trace", str(PRIMUS), "--what-if", "layers.7>0=1/30")["what_if"]
     assert moved["makespan"] < found["simulated_makespan"]
     said = explain("--trace", str(PRIMUS), "--iteration", "5").stdout
-    assert "measured, iteration 5 of 20" in said
+    assert "measured, iteration 5, one of 20" in said
     assert "what if (each simulated, against " in said
 
 
@@ -285,7 +295,7 @@ def test_a_real_run_takes_no_shape_or_costs():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("mb=x", "mb=x: 'x' is not a valid integer"),
+        ("mb=x", "mb=x: not a whole number: 'x'"),
         ("stagger=2", "cannot change 'stagger=2'"),
         ("speed=fast", "speed=fast: not a number"),
         ("slice-scale=1,2", "--slice-scale has no effect: 1f1b has no slices"),
@@ -294,7 +304,7 @@ def test_a_real_run_takes_no_shape_or_costs():
         ("link.0-2=1", "changes the time of no op or message of 1f1b"),
         ("speed.4=2", "there is no device 4"),
         ("tf.9=1", "there is no stage 9"),
-        ("tf.1=fast", "'fast' is not a time"),
+        ("tf.1=fast", "not a time: 'fast'"),
         ("comm=-1", "comm must be zero or more"),
         ("schedule=1f2b", "unknown schedule '1f2b'"),
         ("layers.3>2=1", "not a share of stage 3 that can move"),

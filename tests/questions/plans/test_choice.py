@@ -296,18 +296,26 @@ def test_a_page_of_plans_says_what_became_of_each_candidate(tmp_path, monkeypatc
 )
 def test_plans_are_beaten_or_tied_by_their_places(lows, said):
     """Neighbours are one range."""
-    rows = [{"tied": low <= 0} for low in (0.0, *lows)]
+    rows = [{"tied": low <= 0, "schedule": "1f1b"} for low in (0.0, *lows)]
     sentence, _, rest = certainty_text(rows).partition(" A plan is beaten if")
     assert sentence == said
     assert bool(rest) == bool(said)
+    assert "unchecked" not in rest
+    if said:
+        assert certainty_text([*rows[:-1], rows[-1] | {"schedule": "seq1f1b"}]).endswith(
+            "agree; gains of schedules that cut sequences are unchecked"
+        )
 
 
 def test_a_plan_of_another_layout_may_be_further_off():
     """In four cases of five: less than 6 % where the schedule alone differs, else 15 %."""
-    best = dict.fromkeys(LAYOUT, 1) | {"key": "a", "step_s": 2.0}
+    best = dict.fromkeys(LAYOUT, 1) | {"key": "a", "step_s": 2.0, "schedule": "1f1b"}
     other = best | {"key": "b", "step_s": 2.2}
     assert slower_range(best, best) == (0.0, 0.0)
-    assert slower_range(other, best) == pytest.approx((0.035, 0.169), abs=1e-3)
+    assert slower_range(other, best) == pytest.approx((0.040, 0.163), abs=1e-3)
+    sliced = other | {"schedule": "seq1f1b"}  # no such gain was checked
+    for pair in ((sliced, best), (best | {"key": "c"}, sliced | {"step_s": 2.0 / 1.1})):
+        assert slower_range(*pair) == pytest.approx((-0.044, 0.265), abs=1e-3)
     for name in LAYOUT:
         far = slower_range(other | {name: 2}, best)
         assert far == pytest.approx((-0.044, 0.265), abs=1e-3)

@@ -255,7 +255,7 @@ def test_the_page_and_the_figure_say_what_the_flowchart_says(tmp_path):
 @pytest.mark.parametrize("width", ["3.3", "6.75"])
 def test_no_text_of_the_figure_lies_over_another(width):
     """On the left of the next text, or above it, whatever the width."""
-    found = ppsim.model("deepseek-v3", tp=4, ep=8, dp=2, machine="dgx-h100")
+    found = ppsim.model("deepseek-v3", tp=4, ep=8, dp=2, cluster="dgx-h100")
     assert isinstance(found, ModelCost)
     with figure_settings(".png"):
         figure = figure_of(found.drawing.panels(), float(width))

@@ -171,7 +171,7 @@ def test_explanations_and_what_ifs_keep_own_messages(tmp_path):
     its own.
     """
     file = written(tmp_path, DEFERRED)
-    found = ppsim.explain(file, p2p="batched", comm=0.5, changes=["comm=0"])
+    found = ppsim.explain(file, p2p="batched", comm=0.5, what_if=["comm=0"])
     changed = found.to_json()["what_if"][0]["makespan"]
     assert changed == ppsim.run(file, p2p="batched").timeline.makespan
     assert np.isclose(found.to_json()["makespan"], 10)

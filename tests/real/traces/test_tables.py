@@ -448,3 +448,38 @@ def test_damaged_parquet_never_ends_but_in_a_message(tmp_path):
         (tmp_path / "t.parquet").write_bytes(data[:cut])
         with contextlib.suppress(PpsimError):
             read_run([str(tmp_path / "t.parquet")])
+
+
+OVERLAPPING = """device,op,stage,microbatch,start_us,end_us
+0,F,0,0,0,10
+0,F,0,1,{start},15
+0,B,0,0,40,60
+0,B,0,1,60,80
+1,F,1,0,10,20
+1,F,1,1,20,25
+1,B,1,0,25,40
+1,B,1,1,40,60
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (5, "ops of device 0 overlap: in step 0, 0F1 starts 5 before 0F0 ends: simulations run"),
+        (10, ""),
+        (9.99, ""),  # within the tolerance of clocks
+    ],
+)
+def test_ops_of_one_device_at_the_same_time_are_said(start, said, tmp_path):
+    """A simulation of their times is longer than the run, which would look like its error."""
+    (tmp_path / "ops.csv").write_text(OVERLAPPING.format(start=start))
+    run, _ = read_job(tmp_path / "ops.csv")
+    found = [note for note in run.notes if "overlap" in note]
+    assert [note[: len(said)] for note in found] == ([said] if said else [])
+
+
+def test_a_pair_does_not_overlap(tmp_path):
+    """The two ops of a pair share their times."""
+    run, _ = read_job(write_csv(tmp_path / "x.csv", ops_rows([[simulated("dualpipe-v")]])))
+    assert (run.schedule.pair >= 0).any()
+    assert not [note for note in run.notes if "overlap" in note]

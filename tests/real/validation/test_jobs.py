@@ -26,7 +26,7 @@ def job_of(took, name="1f1b") -> Job:
     schedule = generate(name, devices=4, microbatches=8)
     ran = [
         [
-            simulate(schedule, Costs(np.ones((5, schedule.n_stages)), comm=COMM, each=each))
+            simulate(schedule, Costs(np.ones((5, schedule.n_stages)), comm=COMM, op_times=each))
             for each in step
         ]
         for step in took(schedule)

@@ -41,7 +41,7 @@ def noisy_runs(
             * rng.normal(1.0, 0.02, len(schedule))
             * (2.0 if number == slow else 1.0)
         )
-        runs.append(execute(lowered, Costs(costs.time, unit="ms", each=each), network).compute)
+        runs.append(execute(lowered, Costs(costs.time, unit="ms", op_times=each), network).compute)
     return runs
 
 

@@ -69,7 +69,7 @@ def step_of(problem, slot):
     for r in range(problem.n_replicas):
         own = pipeline.durations(factors[r : r + 1], np.array([r]))[:, 0]
         plain = costs_for(pipeline.schedule, comm=float(pipeline.latency.max()))
-        found = max(found, simulate(pipeline.schedule, replace(plain, each=own)).makespan)
+        found = max(found, simulate(pipeline.schedule, replace(plain, op_times=own)).makespan)
     return found
 
 

@@ -35,7 +35,7 @@ def timed(law: Law, sizes: tuple[int, ...], pipeline: Pipeline) -> float:
     )
     costs = costs_for(schedule, tf=list(pipeline.stages), comm=pipeline.latency, per="stage")
     each = np.outer(pipeline.stages, law.times(sizes)).ravel()
-    object.__setattr__(costs, "each", each)
+    object.__setattr__(costs, "op_times", each)
     return simulate(schedule, costs).makespan
 
 

@@ -379,7 +379,7 @@ def test_what_fills_a_device_is_stacked_and_named_with_its_amount_at_the_peak():
 
 @pytest.mark.browser
 def test_a_page_stacks_the_parts_and_tells_them_at_a_time(tmp_path):
-    """Amounts add up to the peak; the pointer finds the microbatches under way."""
+    """Amounts add up to the peak; the pointer finds the microbatches in flight."""
     target = tmp_path / "memory.html"
     asked = (
         "memory",
@@ -408,7 +408,7 @@ def test_a_page_stacks_the_parts_and_tells_them_at_a_time(tmp_path):
         browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         said = browser.run("document.getElementById('tip').textContent")
         assert re.match(r"51.11 GiB on device 0 at 0.0\d+ t_F", said)
-        assert said.endswith("microbatches under way: 0")
+        assert said.endswith("microbatches in flight: 0")
         assert "optimizer: 31.24 GiB" in said
 
 

@@ -38,7 +38,7 @@ FILL = """
   for (let i = 0; i < 500; i++) {
     ppsim.fill(policy);
     const { missing, note, queues } = ppsim.state();
-    if (!missing || note.startsWith('nothing')) break;
+    if (!missing || note.startsWith('no further op')) break;
     const device = Number(note.split(' ')[4].replace(':', ''));
     const [choice] = ppsim.choices(device);
     ppsim.place(device, choice.place);
@@ -282,12 +282,12 @@ def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
     hint = browser.run("document.querySelector('#status').textContent")
     assert hint.startswith("Press an op above, or a row")
     edited = browser.run("document.querySelector('#edited').textContent")
-    assert edited == "64 ops are to be placed. So far 0 t_F, peak 0 0 0 0 act."
+    assert edited == "64 ops left to place. So far 0 t_F, peak 0 0 0 0 act."
     track = browser.run("document.querySelector('#marks path').getBoundingClientRect().width")
     assert track > 500
     step = "[...document.querySelectorAll('#editor button')].find(b => b.innerText === 'step')"
     browser.run(f"{step}.click(); 1")
-    assert browser.run("document.querySelector('#status').textContent") == "nothing is placed yet"
+    assert browser.run("document.querySelector('#status').textContent") == "no op is placed yet"
     browser.run(
         "[...document.querySelectorAll('#choices button')].find(b => "
         "b.innerText.startsWith('0F0')).click(); 1"
@@ -295,7 +295,7 @@ def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
     assert browser.run("document.querySelector('#status').textContent") == ""
     assert browser.run("document.querySelector('#again').textContent") == ""
     assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)"))[0] == ["0F0"]
-    assert "63 ops are to be placed" in browser.run("document.querySelector('#edited').textContent")
+    assert "63 ops left to place" in browser.run("document.querySelector('#edited').textContent")
     browser.run("ppsim.undo(); ppsim.undo(); 1")
     assert browser.run("ppsim.state().missing") == 64
 
@@ -372,7 +372,9 @@ def test_slices_are_placed_behind_those_that_they_need(tmp_path, browser):
     browser.run("document.getElementById('edit').click(); document.getElementById('edit').click()")
     buttons = "[...document.querySelectorAll('#editor button')]"
     browser.run(f"{buttons}.find(each => each.textContent === 'stamp').click()")
-    assert browser.run("document.getElementById('status').textContent").startswith("a slice is not")
+    assert browser.run("document.getElementById('status').textContent").startswith(
+        "slices cannot be"
+    )
     assert browser.errors == []
 
 
@@ -402,7 +404,7 @@ def test_a_schedule_is_played_with_a_line_for_each_step(tmp_path, browser):
         browser.run(f"{step}; 1")
         said.append(browser.run("document.querySelector('#told').textContent"))
     assert said[0] == "1 of 8 \u00b7 0 t_F: device 0 runs 0F0"
-    assert "device 1 runs 1F0, on what device 0 sent: 0F0" in said[1] + said[2]
+    assert "device 1 runs 1F0 on the result of 0F0 from device 0" in said[1] + said[2]
     assert said[-1].startswith("8 of 8")
 
 
@@ -440,7 +442,7 @@ def test_the_button_takes_off_and_offers_the_same_place(tmp_path, browser):
     browser.run("document.querySelector('#edit').click(); 1")
     for _ in range(3):
         browser.ask("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight")
-    browser.run(f"{buttons}.find(b => b.innerText === 'take off').click(); 1")
+    browser.run(f"{buttons}.find(b => b.innerText === 'remove').click(); 1")
     assert browser.run("document.querySelector('#choices').innerText").startswith("device 0")
     assert "before 0F3:" in browser.run("document.querySelector('#choices').textContent")
     browser.run("document.querySelector('#choices button').click(); 1")

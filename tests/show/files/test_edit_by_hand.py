@@ -158,7 +158,7 @@ def test_the_mouse_drags_an_op_and_a_ghost_has_its_cost(page, browser):
     found = state(browser)
     assert found["queues"][0][4:7] == ["0B0", "0B1", "0F4"]
     assert said(browser, "edited").startswith("36 t_F, +3 t_F · bubble 33.3%")
-    assert "3 t_F above what is proved of these ops in this memory" in said(browser, "edited")
+    assert "3 t_F above the proved bound of these ops in this memory" in said(browser, "edited")
 
 
 @pytest.mark.browser

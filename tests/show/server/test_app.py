@@ -605,6 +605,24 @@ def test_a_broken_file_leaves_the_one_of_its_name_as_it_was(app, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["mine.csv"]
 
 
+def test_two_pages_that_drop_files_of_one_name_keep_theirs(app, tmp_path):
+    """The second gets another name, unless it is the same file or the page replaces its own."""
+
+    def dropped(content, **more):
+        status, body, _ = ask(app, "/drop", "POST", content, name="mine.csv", **more)
+        assert status == 200
+        return json.loads(body)["name"]
+
+    assert dropped(b"0F0,0B0\n") == "mine.csv"
+    assert dropped(b"0F0,0F1,0B0,0B1\n") == "mine-2.csv"
+    assert dropped(b"0F0,0B0\n") == "mine.csv"
+    assert dropped(b"0F0,0F1,0B0,0B1\n") == "mine-2.csv"
+    assert (tmp_path / "mine.csv").read_bytes() == b"0F0,0B0\n"
+    assert dropped(b"0F0,0F1,0F2,0B0,0B1,0B2\n", replaces="true") == "mine.csv"
+    shown = json.loads(ask(app, "/view", fields=asked("dropped:mine.csv dropped:mine-2.csv"))[1])
+    assert [each["makespan"] for each in shown["timelines"]] == [9, 6]
+
+
 def test_a_file_that_is_turned_away_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr("ppsim.show.server.app.MOST_WAITING", 0)
     busy = make_app(b"", view, tmp_path, frozenset({HOST}))
@@ -636,6 +654,9 @@ def test_dropped_files_are_bounded_in_size_name_and_number(app, tmp_path):
         {"host": "127.0.0.1:1"},
         {"origin": "https://elsewhere.example"},
         {"origin": "null"},
+        {"origin": f"https://{HOST}"},
+        {"origin": f"file://{HOST}"},
+        {"origin": HOST},
         {"sec-fetch-site": "cross-site"},
     ],
 )

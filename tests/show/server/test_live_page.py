@@ -88,7 +88,7 @@ def test_a_refusal_is_shown_and_the_drawing_stays(address, browser):
     browser.wait("document.getElementById('refused').textContent")
     assert "nonsense" in text(browser, "#refused")
     assert text(browser, "h1") == "1F1B · ZB-1P"
-    assert text(browser, "#stale") == "not what the controls ask for"
+    assert text(browser, "#stale") == "the chart does not follow the controls: see the message"
     browser.wait("getComputedStyle(document.getElementById('chart')).opacity < 1")
 
 
@@ -171,7 +171,7 @@ def test_an_order_that_is_searched_for_is_greyed_until_it_is_found(address, brow
     )
     browser.run(forward.format(2))
     browser.wait("document.getElementById('stale').innerText === 'searching v-auto …'")
-    assert "as it was, searching" in text(browser, "h1")
+    assert "as before, searching" in text(browser, "h1")
     assert browser.run("document.querySelectorAll('#marks .veil').length") == 1
     # 1F1B is as it is asked for
     assert not browser.run("document.documentElement.hasAttribute('data-stale')")
@@ -382,7 +382,9 @@ def test_a_save_that_deadlocks_greys_all_that_is_of_before(browser, tmp_path):
         browser.wait("document.documentElement.hasAttribute('data-told')")
         source.write_text(bad)
         browser.wait("document.getElementById('refused').textContent.includes('deadlock')")
-        browser.wait("document.getElementById('stale').innerText.includes('this is of before')")
+        browser.wait(
+            "document.getElementById('stale').innerText.includes('this is its last version')"
+        )
         for part in ("lead", "story", "chart", "numbers"):
             shade = "getComputedStyle(document.getElementById('%s')).opacity < 0.5"
             browser.wait(f"document.getElementById('{part}').hidden || {shade % part}")
@@ -466,7 +468,7 @@ def test_edits_stay_at_other_costs_and_wait_for_their_schedule(address, browser)
     assert browser.run("document.getElementById('regain').hidden")
     set_control(browser, "microbatches", 9)
     browser.wait("ppsim.state().queues[0].length === 18")
-    words = "2 edits of the schedule before do not fit this one: go back"
+    words = "2 edits of the last schedule do not fit this one: go back"
     browser.wait("!document.getElementById('regain').hidden")
     assert text(browser, "#regain") == words
     assert not browser.run("ppsim.undo()")

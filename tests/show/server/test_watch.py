@@ -1,6 +1,7 @@
 """A watched file: copied when it changes, kept while it cannot be read, and never code."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -28,3 +29,7 @@ def test_what_is_not_there_and_what_is_code_is_refused(tmp_path):
         watch(tmp_path / "a.csv", tmp_path)
     with pytest.raises(InputError, match="is code"):
         watch(tmp_path / "a.py", tmp_path)
+    with pytest.raises(InputError, match="is not a plain file"):
+        watch(Path("/dev/zero"), tmp_path)  # its copy would fill the disk
+    with pytest.raises(InputError, match="File name too long"):
+        watch(tmp_path / f"{'x' * 300}.csv", tmp_path)

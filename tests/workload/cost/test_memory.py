@@ -463,7 +463,7 @@ def test_measured_peaks_are_read_in_the_forms_people_have(tmp_path):
         ("[NaN, 3]", "not whole or not JSON"),
         (f"[1{'0' * 400}, 3]", "has no memory by rank"),
         ('[1, "x"]', "has no memory by rank"),
-        ("4 parsec\n1\n", "line 1: '4 parsec' is not a size"),
+        ("4 parsec\n1\n", "line 1: not a size: '4 parsec'"),
     ],
 )
 def test_a_file_without_peaks_is_refused(tmp_path, text, message):

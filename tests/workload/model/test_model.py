@@ -542,7 +542,10 @@ def read_changed(tmp_path, **changes):
             {**EXPERTS, "shared_expert_intermediate_size": 700, "n_shared_experts": 3},
             {"shared_ffn": 700},
         ),
-        ({**EXPERTS, "mlp_only_layers": [0, 1]}, {"dense_layers": 2}),
+        (
+            {**EXPERTS, "mlp_only_layers": [0, 1], "moe_intermediate_size": 8},
+            {"dense_layers": 2, "expert_ffn": 8},
+        ),
         (
             {"head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 96},
             {"head_dim": 128, "rope_dim": 0, "v_dim": 128},
@@ -618,9 +621,32 @@ def test_a_config_says_what_its_family_leaves_out(tmp_path, changes, fields):
         ({"num_experts": 8}, "num_experts and no num_experts_per_tok"),
         ({"num_experts": 2, "num_experts_per_tok": 3}, "top_k must be 1 to 2 experts, got 3"),
         (
-            {"first_k_dense_replace": 7, "num_experts": 8, "num_experts_per_tok": 2},
+            {
+                "first_k_dense_replace": 7,
+                "num_experts": 8,
+                "num_experts_per_tok": 2,
+                "moe_intermediate_size": 8,
+            },
             "dense_layers must be 6 layers at most",
         ),
+        ({"intermediate_size": 0}, "intermediate_size: expected a whole number >= 1"),
+        (
+            {"n_routed_experts": 8, "num_experts_per_tok": 2},
+            "has experts and no moe_intermediate_size",
+        ),
+        (
+            {"num_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 1},
+            "has experts and no moe_intermediate_size",
+        ),
+        (
+            {"num_experts": 8, "num_experts_per_tok": 2, "decoder_sparse_step": 2},
+            "has experts and no moe_intermediate_size",
+        ),
+        (
+            {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 0},
+            "has experts and no moe_intermediate_size",
+        ),
+        ({"moe_layer_freq": 0}, "not a number of layers: moe_layer_freq = 0"),
         ({"num_hidden_layers": 16385}, "layers must be 1 or more and 16384 at most"),
         ({"num_key_value_heads": 5}, "kv_heads must divide heads = 16, got 5"),
     ],
@@ -634,7 +660,11 @@ def test_limits_themselves_are_allowed(tmp_path):
     assert read_changed(tmp_path, num_hidden_layers=16384).layers == 16384
     assert (
         read_changed(
-            tmp_path, num_experts=2, num_experts_per_tok=2, first_k_dense_replace=6
+            tmp_path,
+            num_experts=2,
+            num_experts_per_tok=2,
+            first_k_dense_replace=6,
+            moe_intermediate_size=8,
         ).moe_layers
         == 0
     )
@@ -938,6 +968,7 @@ def test_a_list_of_layers_that_says_what_sizes_say_is_known(tmp_path, types, sai
     """One dense layer and then sparse ones: of any other list the config is refused."""
     words = [{"d": "dense", "s": "sparse"}[letter] for letter in types] + ["sparse"] * 2
     changes = {**EXPERTS, "first_k_dense_replace": 1, "mlp_layer_types": words}
+    changes |= {"moe_intermediate_size": 8}
     if said:
         with pytest.raises(InputError, match=said):
             read_changed(tmp_path, **changes)

@@ -253,6 +253,22 @@ def test_clamped_experts_run_eight_kernels_of_two_operands():
     assert "shared expert in" not in found
 
 
+def test_biases_after_experts_are_added_in_32_bits_by_kernels_of_their_own():
+    """Forward: the product with weights of tokens, the sum, the join, the cast. Backward: two
+    casts, two products with the gradient and their sums, the join.
+    """
+    clamped = replace(MIXED, clamped=True, gated=False, shared_ffn=0)
+    for load in (1.0, 1.25):
+        parallel = replace(PLAIN, ep=4, expert_load=load)
+        found = table(layer_operators(clamped, parallel, Layer(mlp="experts")))
+        forward = 4 + (2 + 4 + 4) + (4 + 4) + (4 + 2)
+        backward = (2 + 4) + (4 + 2) + 2 * (4 + 4 + 4) + (2 + 2)
+        each = 216 * load * H
+        assert found["experts' biases"] == moves(forward * each, backward * each, 4)
+    plain = layer_operators(replace(clamped, clamped=False), parallel, Layer(mlp="experts"))
+    assert "experts' biases" not in plain.names
+
+
 def test_latent_attention_compresses_queries_and_keys():
     """Down to 20 and 16 + 6 on tokens that tensor ranks divide, then up to 4 heads of 12 + 6, and
     of 12 + 14.
@@ -537,7 +553,6 @@ CURVE = Curve(
     fp8=0.5,
     mxfp8=0.4,
     waves=0.3,
-    deep=30,
     keys=120,
     attention=0.6,
     hbm=0.7,
@@ -557,26 +572,23 @@ GPU = read_gpu("h100")  # 989.4 TFLOP/s in 16 bits, 1978.9 in FP8, 3350 GB/s
 RATE = 3350e9 * 0.7
 
 
-def reached(m, n, k, filled=1.0):
-    """The share of CURVE's rate that a product of m x k by k x n reaches, whose tiles are filled by
-    that share.
+def reached(m, n, filled=1.0):
+    """The share of CURVE's rate that a product with m x n results reaches, whose tiles are filled
+    by that share.
     """
     waves = m * n / filled / (128 * 256) / 132
-    return filled * waves / (waves + 0.3) * k / (k + 30)
+    return filled * waves / (waves + 0.3)
 
 
 def test_products_take_the_longer_of_computing_and_moving():
-    """A share of the peak that falls for few tiles and short sums; beside it what elementwise work
-    moves.
-    """
+    """A share of the peak that falls for few tiles; beside it what elementwise work moves."""
     model = replace(
         DENSE, hidden=4096, ffn=16384, heads=32, kv_heads=8, head_dim=128, v_dim=128, seq=4096
     )
     found = layer_operators(model, Parallel(precision="fp8"), Layer())
     times = dict(zip(found.names, seconds(found, GPU, FOUND, "fp8").T.tolist(), strict=True))
     m, h = 4096, 4096
-    # what F, I and W make, and of how long sums
-    sides = (m, 32768, h), (m, h, 32768), (h, 32768, m)
+    sides = (m, 32768), (m, h), (h, 32768)  # what F, I and W make
     inward = [2 * m * 32768 * h / (1978.9e12 * 0.5 * reached(*each)) for each in sides]
     cast = [0.5 * 4 * each / RATE for each in (m * h, m * 32768, h * 32768)]
     assert times["MLP in"] == pytest.approx(
@@ -590,7 +602,7 @@ def test_products_take_the_longer_of_computing_and_moving():
     few = layer_operators(replace(model, seq=1), Parallel(), Layer())
     thin = dict(zip(few.names, seconds(few, GPU, FOUND, "bf16").T.tolist(), strict=True))
     read = 2 * (h + h * 32768 + 32768)  # of one token: the weights are what is moved
-    computed = 2 * 32768 * h / (989.4e12 * 0.8 * reached(1, 32768, h))
+    computed = 2 * 32768 * h / (989.4e12 * 0.8 * reached(1, 32768))
     assert thin["MLP in"][0] == pytest.approx(max(read / RATE, computed))
 
 
@@ -642,7 +654,7 @@ def test_each_kind_of_elementwise_work_moves_its_share_of_the_bytes():
     head = head_operators(DENSE, PLAIN)
     assert seconds(head, GPU, FOUND, "fp8")[0, 2] == pytest.approx(0.5 * 8 * T * 500 / RATE)
     # The output stays in 16 bits; of 144 x 500 numbers in tiles of 256 x 128 a part is empty.
-    flops = 2 * T * 500 * H / (989.4e12 * 0.8 * reached(T, 500, H, T * 500 / (256 * 512)))
+    flops = 2 * T * 500 * H / (989.4e12 * 0.8 * reached(T, 500, T * 500 / (256 * 512)))
     assert seconds(head, GPU, FOUND, "fp8")[0, 1] == pytest.approx(
         max(flops, 2 * (T * H + 500 * H + T * 500) / RATE)
     )
@@ -666,9 +678,7 @@ def test_tiles_at_the_edges_of_a_product_compute_as_long_as_whole_ones(rows, col
     found = layer_operators(model, Parallel(), Layer())
     product = found.names.index("MLP in")
     wide = 200 / 256 if columns == 200 else 1
-    longest = (
-        2 * rows * columns * 8192 / (989.4e12 * 0.8 * reached(rows, columns, 8192, filled * wide))
-    )
+    longest = 2 * rows * columns * 8192 / (989.4e12 * 0.8 * reached(rows, columns, filled * wide))
     moved = 2 * (rows * 8192 + 8192 * columns + rows * columns) / RATE
     assert seconds(found, GPU, FOUND, "bf16")[0, product] == pytest.approx(max(longest, moved))
 

@@ -33,6 +33,7 @@ from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans import search as module
 from ppsim.workload.plans.bounds import least_share
+from ppsim.workload.plans.gains import HALF
 from ppsim.workload.plans.launch.megatron import megatron_flags
 from ppsim.workload.plans.launcher import launch_text
 from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid, span
@@ -49,7 +50,7 @@ from ppsim.workload.plans.space import (
 )
 from ppsim.workload.plans.task import OUTCOMES, Findings, Task, usable_bytes
 from tests.clock import HANG_S
-from tests.commands import KEPT_AT_ONCE, invoke, start_command, with_options
+from tests.commands import KEPT_AT_ONCE, invoke, refused, start_command, with_options
 from tests.real.runs.cases import wait_for
 
 MODEL, MACHINE = read_model("llama3-8b"), read_machine("dgx-h100")
@@ -827,7 +828,7 @@ def test_plans_say_how_sure_it_is_that_the_best_beats_them(monkeypatch):
         ratio = (1 + plan["slower_high"]) / slower
         assert (1 + plan["slower_low"]) * ratio == pytest.approx(slower)
         same = plan in alone and plan["zero"] == best["zero"]
-        assert math.log(ratio) == pytest.approx(0.061 if same else 0.14)
+        assert math.log(ratio) == pytest.approx(HALF if same else 0.14)
     said = " ".join(str(found).split())
     (beats, near), *_ = re.findall(r"plan 1 beats (.+?); (.+?) (?:is|are) tied with plan 1", said)
     beaten = {place for place, plan in enumerate(others, 2) if plan["slower_low"] > 0}
@@ -870,8 +871,9 @@ def test_plans_gain_over_1f1b_in_their_layout(monkeypatch):
             continue
         gain = steps["1f1b"] / steps[plan["schedule"]] - 1
         assert (plan["gain_over"], plan["gain"]) == ("1f1b", pytest.approx(gain, rel=1e-12))
-        ends = ((1 + gain) * math.exp(far) - 1 for far in (-0.061, 0.061))
+        ends = ((1 + gain) * math.exp(far) - 1 for far in (-HALF, HALF))
         assert (plan["gain_low"], plan["gain_high"]) == pytest.approx(tuple(ends))
+        assert plan["gain_checked"]
     assert len(steps) == 3
     sizes |= {"pp": [1]}
     assert all("gain" not in plan for plan in ask_plan("llama3-8b", "dgx-h100", **sizes).plans)
@@ -1034,3 +1036,12 @@ def test_a_plan_ends_with_what_launches_it(software, last):
         ask_plan("llama3-8b", "dgx-h100", **sizes, **({"software": software} if software else {}))
     )
     assert last in text.split("run it: ppsim run 1f1b", 1)[1]
+
+
+@pytest.mark.parametrize("sizes", [("--pp", "1", "--vp", "2"), ("--pp", "8", "--vp", "77")])
+def test_chunks_that_no_pipeline_has_are_refused(sizes):
+    words = ("--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "64")
+    error = refused("plan", *words, *sizes)
+    assert error.exit_code == 2
+    assert f"no pipeline of these sizes has {sizes[3]} chunks a device" in str(error)
+    assert "leave out --vp" in error.hint

@@ -399,7 +399,7 @@ BY_BRIDGE = {**BRIDGE, "framework": "Megatron-Core (Megatron-Bridge)", "model": 
     [
         ("26.06.01 NeMo Container", "hybridep", True),
         ("26.04 NeMo Container", "hybridep", False),
-        ("25.11 NeMo Container", "hybridep", False),
+        ("25.11 NeMo Container", "alltoall", False),
         ("25.09 NeMo Container", "alltoall", False),
         (None, "hybridep", True),
     ],

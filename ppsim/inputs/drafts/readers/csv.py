@@ -155,7 +155,7 @@ def _cell(word: str) -> Iterator[tuple[int, int, int]]:
     for member in members:
         op = _OP.fullmatch(member.strip())
         if op is None:
-            raise _CellFault(f"'{shorten(member.strip(), 60)}' is not an action", _SYNTAX)
+            raise _CellFault(f"not an action: '{shorten(member.strip(), 60)}'", _SYNTAX)
         kind = _CODES[op[2]]
         if (kind in OF_STAGE) == bool(op[3]):
             raise _CellFault(f"'{op[0]}' {'has a' if op[3] else 'lacks its'} microbatch", _SYNTAX)

@@ -194,8 +194,10 @@ def _best_candidate(
 
 def _read_rank(text: str, source: str) -> dict[str, Iteration]:
     """Return the iterations of a rank's file, by their numbers (InputError: it has an error)."""
-    found = decode(text, dict[str, Iteration], source, HINT)
-    if not found or not all(number.isdecimal() and len(number) < 10 for number in found):
+    found = decode(text, dict[str, Iteration], source, HINT, None)
+    if not found or not all(
+        number.isascii() and number.isdecimal() and len(number) < 10 for number in found
+    ):
         raise InputError(f"{source} does not number its iterations", HINT)
     for number, row in found.items():
         times = [

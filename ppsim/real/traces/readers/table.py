@@ -39,7 +39,7 @@ def read_files(run: RunFiles) -> RealRun:
     with_job = replace(found, unit=job.unit, job=job)
     replica = job.replicas[np.median(job.pipelines, axis=0).argmax()]
     if run.schedule:
-        is_number = run.schedule.isdecimal() and len(run.schedule) < 10
+        is_number = run.schedule.isascii() and run.schedule.isdecimal() and len(run.schedule) < 10
         replica = int(run.schedule) if is_number else -1
         if replica not in job.replicas:
             raise InputError(

@@ -68,11 +68,13 @@ class GrowingColumns:
         """Return a column of numbers if all values are numbers, else one of objects."""
         kinds = set(map(type, values))
         if kinds == {str}:
-            if (found := _converted(values, np.int64)) is not None:
-                return found
-            filled = [value or "nan" for value in values]
-            if (found := _converted(filled, np.float64)) is not None:
-                return found
+            digits = "".join(values)
+            if digits.isascii() and "_" not in digits:  # as plain_float wants it
+                if (found := _converted(values, np.int64)) is not None:
+                    return found
+                filled = [value or "nan" for value in values]
+                if (found := _converted(filled, np.float64)) is not None:
+                    return found
         elif kinds <= {int, float, type(None)}:
             exact = kinds == {int} and _converted(values, np.int64)
             found = exact if isinstance(exact, np.ndarray) else _converted(values, np.float64)

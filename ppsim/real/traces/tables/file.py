@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ppsim.base.source import name_of
 from ppsim.base.text import quote, shorten
-from ppsim.base.unpack.json_objects import decode_object, find_object
+from ppsim.base.unpack.json_objects import decode_object, decode_row, find_object
 from ppsim.base.unpack.limits import Meter
 from ppsim.base.unpack.parquet import MAGIC, open_parquet
 from ppsim.base.unpack.texts import Lines, csv_rows
@@ -253,17 +253,18 @@ def _row(line: str, number: int, source: str) -> dict[str, Any]:
 def _object(text: str, where: str) -> dict[str, Any]:
     """Return the object of a JSON text (InputError: it is not one)."""
     try:
-        found: dict[str, Any] = decode_object(text, dict[str, Any])
+        return decode_row(text)
     except ValueError as error:
         raise InputError(f"{where}: {shorten(str(error))}", HINT) from None
-    return found
 
 
 def _object_or_none(text: str) -> dict[str, Any] | None:
+    """Return the object of a JSON text, which may have a key twice; None if it is not one."""
     try:
-        return _object(text, "")
-    except InputError:
+        found: dict[str, Any] = decode_object(text, dict[str, Any])
+    except ValueError:
         return None
+    return found
 
 
 def _refuse_same_names(source: str, names: Sequence[str]) -> None:

@@ -46,6 +46,7 @@ def job_of(table: OpTable) -> tuple[Job, Times, tuple[str, ...]]:
     schedule = _schedule(
         table.source, ops[common], np.median(start, (0, 1)), np.median(end, (0, 1))
     )
+    notes += _overlap_sentences(grid, schedule, start, end)
     offset = _device_offsets(schedule, start, end, notes)
     between, begins, ends = find_between(grid, schedule, start, notes)
     offset = offset + _replica_offsets(between, begins, ends, end, notes)[:, :, None]
@@ -103,6 +104,30 @@ def _schedule(source: str, ops: Ints, start: Times, end: Times) -> Schedule:
     part = np.zeros(len(ops), np.int64)
     part[first], part[first + 1] = 1, 2
     return schedule_of(source, np.column_stack([ops, part]), int(device.max()) + 1)
+
+
+def _overlap_sentences(grid: Grid, schedule: Schedule, start: Times, end: Times) -> Iterator[str]:
+    """Yield a sentence on ops of one device whose times overlap; none without such ops.
+
+    A device runs one op at a time, so the makespan of these ops in a row is longer than measured.
+    """
+    ops = np.flatnonzero(schedule.computes)
+    first, second = ops[:-1], ops[1:]
+    in_row = (schedule.device[first] == schedule.device[second]) & (schedule.pair[first] != second)
+    first, second = first[in_row], second[in_row]
+    early = end[:, :, first] - start[:, :, second]
+    least = TOLERANCE * float(np.median(end.max(axis=2) - start.min(axis=2)))
+    if not (early > least).any():
+        return
+    k, r, at = np.unravel_index(int(early.argmax()), early.shape)
+    count = int((early > least).any(axis=(0, 1)).sum())
+    yield (
+        f"ops of device {schedule.device[first[at]]} overlap: in step {grid.iterations[k]}, "
+        f"{schedule.label(int(second[at]))} starts {early[k, r, at]:.3g} before "
+        f"{schedule.label(int(first[at]))} ends"
+        + (f"; likewise {count} pairs of ops in all" if count > 1 else "")
+        + ": simulations run one after the other"
+    )
 
 
 def _device_offsets(schedule: Schedule, start: Times, end: Times, notes: list[str]) -> Times:

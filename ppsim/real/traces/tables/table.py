@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.numbers import plain_float
 from ppsim.base.source import name_of
 from ppsim.base.text import quote, shorten
 from ppsim.base.unpack.limits import Meter
@@ -246,13 +248,10 @@ class _Columns:
             return values.astype(np.float64)
         if values.dtype.kind == "b":
             raise self._cell_error(meaning, 0, values, "a number")
-        empty = np.array([value is None or value == "" for value in values.tolist()])
-        filled = np.where(empty, np.nan, values)
-        try:
-            return filled.astype(np.float64)
-        except (ValueError, TypeError, OverflowError):
-            at = next(n for n, value in enumerate(filled.tolist()) if not _is_number(value))
-            raise self._cell_error(meaning, at, values, "a number") from None
+        found = [_number(value) for value in values.tolist()]
+        if None in found:
+            raise self._cell_error(meaning, found.index(None), values, "a number")
+        return np.array(found, np.float64)
 
     def kinds(self) -> NDArray[np.object_]:
         """Return the table's word for the kind of each row."""
@@ -300,12 +299,16 @@ class _Columns:
         return InputError(f"{where}: {self.found[meaning]} is {quote(values.tolist()[at])}", wanted)
 
 
-def _is_number(value: object) -> bool:
+def _number(value: Any) -> float | None:
+    """Return a cell as a number, NaN for an empty one; None if it is not a number."""
+    if value is None or value == "":
+        return np.nan
+    if isinstance(value, bool):
+        return None
     try:
-        float(value)  # type: ignore[arg-type]
+        return plain_float(value) if isinstance(value, str) else float(value)
     except (ValueError, TypeError, OverflowError):
-        return False
-    return True
+        return None
 
 
 def _unit_of(tables: Sequence[_Columns], given: str) -> tuple[str, tuple[str, ...]]:

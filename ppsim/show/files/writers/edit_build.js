@@ -1,15 +1,18 @@
-// A schedule that is built from a blank sheet: which ops are still to be placed, which of them may run now, filling the
-// rest by a policy, and one microbatch stamped across all.
+// A schedule built from a blank sheet: the ops left to place, the ops that may run now, filling the rest by a policy, and
+// stamping the times of one microbatch on all.
 
 const MOST_FILLED = 4000; // ops that are filled at once
-const SAME_TIME = 1e-9; // of the work of the busiest device, below which two times are one
-const MOST_PERIODS = 64; // microbatches that may lie between two ops of a building block
+const SAME_TIME = 1e-9; // share of the busiest device's work; times that differ by less are equal
+const MOST_PERIODS = 64; // intervals tried between two ops of a building block
 
-/** How the rest is filled: which kinds go first, whether devices hold no more than at first, and which stages go first. */
+/**
+ * Policies of filling: the order of kinds; `capped`, devices hold no more activations than in the original schedule;
+ * `deep`, later stages go first; `paired`, a forward and a backward run as a pair.
+ */
 const POLICIES = [
   { name: 'backwards first', kinds: [[BACKWARD_KIND, INPUT_KIND], [FORWARD_KIND], [WEIGHTS_KIND]] },
-  { name: 'backwards first, in the memory of the schedule it began as', kinds: [[BACKWARD_KIND, INPUT_KIND], [FORWARD_KIND], [WEIGHTS_KIND]], capped: true },
-  { name: 'the same, later chunks first', kinds: [[BACKWARD_KIND, INPUT_KIND], [FORWARD_KIND], [WEIGHTS_KIND]], capped: true, deep: true },
+  { name: 'backwards first, in the memory of the original schedule', kinds: [[BACKWARD_KIND, INPUT_KIND], [FORWARD_KIND], [WEIGHTS_KIND]], capped: true },
+  { name: 'backwards first, in that memory, later chunks first', kinds: [[BACKWARD_KIND, INPUT_KIND], [FORWARD_KIND], [WEIGHTS_KIND]], capped: true, deep: true },
   { name: 'forwards first', kinds: [[FORWARD_KIND], [BACKWARD_KIND, INPUT_KIND], [WEIGHTS_KIND]] },
   { name: 'backwards first, with a forward as a pair', kinds: [[BACKWARD_KIND, INPUT_KIND], [FORWARD_KIND], [WEIGHTS_KIND]], paired: true },
 ];
@@ -19,9 +22,9 @@ function needBlank(sheet) {
   if (reason) throw Error(`this schedule cannot begin blank: ${reason}`);
 }
 
-/** All ops that a device runs once the schedule is whole, by device. */
+/** Return the ops of the complete schedule, by device. */
 function wantedOps(sheet, state) {
-  const bySource = new Map(); // of a microbatch at first, its ops as [device, kind, stage]
+  const bySource = new Map(); // by original microbatch, its ops as [device, kind, stage]
   sheet.base.queues.forEach((queue, device) => queue.forEach(code => {
     const { kind, stage, microbatch } = unpackOp(sheet, code);
     if (!bySource.has(microbatch)) bySource.set(microbatch, []);
@@ -38,7 +41,7 @@ function wantedOps(sheet, state) {
   return wanted;
 }
 
-/** The microbatches that are not in the replica of the model in which they began. */
+/** Return the microbatches that edits have moved to the other replica of the model. */
 function crossedOf(sheet, state, bySource) {
   const crossed = new Set();
   if (sheet.placement.length < 2) return crossed;
@@ -51,7 +54,7 @@ function crossedOf(sheet, state, bySource) {
   return crossed;
 }
 
-/** The ops that are still to be placed, by device; of a backward that was split or joined its other form counts too. */
+/** Return the ops left to place, by device; a backward also counts as placed if it is split or joined. */
 function missingOps(sheet, state) {
   return wantedOps(sheet, state).map((wanted, device) => {
     const placed = new Set(state.queues[device].map(code => code - code % 2));
@@ -62,7 +65,7 @@ function missingOps(sheet, state) {
   });
 }
 
-/** Ops that are placed and those that are missing as one set of columns, with what each waits for and stands behind. */
+/** Return placed and missing ops as one set of columns, with durations, inputs, and the slice that each must follow. */
 function wholeSet(sheet, state, missing) {
   const queues = state.queues.map((queue, device) => [...queue, ...missing[device]]);
   const ops = columnsOfQueues(sheet, queues);
@@ -74,8 +77,8 @@ function wholeSet(sheet, state, missing) {
 }
 
 /**
- * The ops that may run at the end of devices' queues: all that is missing and has its inputs, with the time at which
- * each would start. With `until` an op of one device may run behind so many that are placed there.
+ * Return the missing ops whose inputs are placed, with their start and end if they ran at the end of their device's
+ * queue. On device `at` they may run after its first `until` ops.
  */
 function readyOps(sheet, state, missing = missingOps(sheet, state), at = -1, until = Infinity) {
   const timed = timeQueues(sheet, state);
@@ -98,7 +101,7 @@ function readyOps(sheet, state, missing = missingOps(sheet, state), at = -1, unt
   return { ...whole, ready, end, done, free };
 }
 
-/** When an op could start on a device that is free from some time on; null where what it needs is not placed. */
+/** Return the start of an op on a device that is free from a time on; null if one of its inputs is not placed. */
 function arrivalOf(op, { inputs, behind }, end, done, free) {
   if (behind[op] >= 0 && !done[behind[op]]) return null;
   let start = free;
@@ -111,8 +114,8 @@ function arrivalOf(op, { inputs, behind }, end, done, free) {
 }
 
 /**
- * What may run next on a device, or behind so many cells of its queue, what starts first coming first: its label, its
- * place among what is wanted, its times.
+ * Return the ops that may run next on a device, or at place `at` of its queue, in order of their start: label, place
+ * among the wanted ops, times.
  */
 function choicesOf(sheet, state, device, at = Infinity) {
   const cells = cellsOf(state.queues[placeIn(device, sheet.devices, 'device')]);
@@ -137,13 +140,13 @@ function choicesOf(sheet, state, device, at = Infinity) {
     const { ops: tried, done } = timeQueues(sheet, EDITS.p(sheet, state, device, at, ...place));
     return done[tried.offsets[device] + until] && !earlySlices(sheet, tried).length;
   };
-  return found.slice(0, MOST_CHOICES).filter(runs); // none that waits for an op behind it
+  return found.slice(0, MOST_CHOICES).filter(runs); // without ops that wait for a later op of the queue
 }
 
-/** Whether the schedule began with pairs, which then can be placed. */
+/** Return whether the original schedule has pairs; only then pairs can be placed. */
 const hasPairs = sheet => sheet.base.queues.some(queue => queue.some(code => code % 2));
 
-/** Of what may run on a device the pairs of a forward and a backward: of each stage the first of both. */
+/** Return the pairs of a forward and a backward among ready ops of a device: of each stage the first of both. */
 function pairsAmong(sheet, ops, ready) {
   if (!hasPairs(sheet)) return [];
   const firstOf = kind => {
@@ -155,7 +158,7 @@ function pairsAmong(sheet, ops, ready) {
   return firstOf(FORWARD_KIND).flatMap(one => firstOf(BACKWARD_KIND).map(other => [one, other]));
 }
 
-/** Fill the rest by a policy: each device runs what can start first, and of several the one that the policy prefers. */
+/** Return a state filled by a policy: devices run the op that can start first, and among ties the policy's choice. */
 function filled(sheet, state, policy) {
   const missing = missingOps(sheet, state);
   const count = missing.reduce((sum, queue) => sum + queue.length, 0);
@@ -163,7 +166,7 @@ function filled(sheet, state, policy) {
   const whole = readyOps(sheet, state, missing);
   const { ops, duration, together, end, done, free } = whole;
   if (!state.queues.every((queue, device) => queue.every((_, i) => done[ops.offsets[device] + i])))
-    throw Error('what is placed cannot run; undo that first');
+    throw Error('the placed ops cannot run; undo that first');
   const change = activationChanges(sheet, ops);
   const most = policy.capped ? peakActivations(sheet, timeQueues(sheet, sheet.base), 1) : null;
   const held = state.queues.map((queue, device) => queue.reduce((sum, _, i) => sum + change[ops.offsets[device] + i], 0));
@@ -187,7 +190,7 @@ function filled(sheet, state, policy) {
       }
     }
     if (!best) {
-      note = most ? 'nothing more can run in this memory' : 'nothing more can run';
+      note = most ? 'no further op can run in this memory' : 'no further op can run';
       break;
     }
     best.among.sort(compare);
@@ -214,23 +217,23 @@ function filled(sheet, state, policy) {
   return { ...state, queues, note };
 }
 
-/** The times of one microbatch's ops, each as [device, code, start, duration]; throws where some are not placed. */
+/** Return the ops of one microbatch as [device, code, start, duration]; throw an error unless all are placed. */
 function blockOf(sheet, state, microbatch) {
   placeIn(microbatch, state.sources.length, 'microbatch');
   const own = code => unpackOp(sheet, code).microbatch === microbatch;
-  if (missingOps(sheet, state).some(queue => queue.some(own))) throw Error(`microbatch ${microbatch} is not placed whole`);
-  if (sheet.slices > 1) throw Error('a slice is not stamped: it stands behind others of its sequence');
+  if (missingOps(sheet, state).some(queue => queue.some(own))) throw Error(`some ops of microbatch ${microbatch} are not placed`);
+  if (sheet.slices > 1) throw Error('slices cannot be stamped: each follows other slices of its sequence');
   if (state.queues.some(queue => cellsOf(queue).some(cell => cell.length > 1 && cell.some(own))))
-    throw Error(`microbatch ${microbatch} has ops in pairs, which are not stamped`);
+    throw Error(`microbatch ${microbatch} has pairs, which cannot be stamped`);
   const alone = { ...state, queues: state.queues.map(queue => queue.filter(own)) };
   const [timed, whole] = [timeQueues(sheet, alone), timeQueues(sheet, state)];
   const starts = new Map();
   state.queues.forEach((queue, device) => queue.forEach((code, i) => starts.set(code, whole.start[whole.ops.offsets[device] + i])));
-  if (!whole.valid) throw Error('what is placed cannot run; undo that first');
+  if (!whole.valid) throw Error('the placed ops cannot run; undo that first');
   return alone.queues.flatMap((queue, device) => queue.map((code, i) => [device, code, starts.get(code), timed.duration[timed.ops.offsets[device] + i]]));
 }
 
-/** The least time from one microbatch to the next at which no device runs two ops of a block at once. */
+/** Return the shortest interval between microbatches at which no device runs two ops of the block at once. */
 function intervalOf(sheet, block) {
   const busy = Array(sheet.devices).fill(0);
   for (const [device, , , duration] of block) busy[device] += duration;
@@ -243,20 +246,20 @@ function intervalOf(sheet, block) {
         for (let count = 1; count <= MOST_PERIODS && (start + duration - begin) / count >= least - near; count++) tried.add((start + duration - begin) / count);
   const clashes = interval => block.some(([device, code, start, duration]) => block.some(([other, second, begin, length]) => {
     if (other !== device || code === second || !(duration > near && length > near)) return false;
-    const shift = begin - start - Math.floor((begin - start) / interval + SAME_TIME) * interval; // of the second behind the first
+    const shift = begin - start - Math.floor((begin - start) / interval + SAME_TIME) * interval; // from the first op to the second, modulo the interval
     return shift < duration - near || interval - shift < length - near;
   }));
   return [...tried].sort((a, b) => a - b).find(interval => interval >= least - near && !clashes(interval)) ?? null;
 }
 
-/** All microbatches at the times of one of them, an interval apart; queues are in the order of these times. */
+/** Return a state in which all microbatches have the times of one, an interval apart; queues follow these times. */
 function stamped(sheet, state, microbatch) {
   const block = blockOf(sheet, state, microbatch);
   const first = wantedOps(sheet, state).map(queue => queue.filter(code => unpackOp(sheet, code).microbatch === microbatch).length);
   if (!wantedOps(sheet, state).every((queue, device) => queue.length === first[device] * state.sources.length))
-    throw Error('microbatches run on different devices; none can be stamped');
+    throw Error('microbatches have different ops per device and cannot be stamped');
   const interval = intervalOf(sheet, block);
-  if (interval === null) throw Error('ops of this microbatch fit no interval');
+  if (interval === null) throw Error('no interval fits the ops of this microbatch');
   const queues = Array.from({ length: sheet.devices }, () => []);
   for (const [device, code, start] of block) {
     const { kind, stage } = unpackOp(sheet, code);
@@ -266,37 +269,37 @@ function stamped(sheet, state, microbatch) {
   return { ...state, note, queues: queues.map(queue => queue.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([, code]) => code)) };
 }
 
-/** The block of a microbatch as a file of schema ppsim.block/1, which `ppsim run FILE` reads; throws where it is none. */
+/** Return the block of a microbatch as a file of schema ppsim.block/1 for `ppsim run`; throw an error if it has none. */
 function blockText(sheet, state, microbatch) {
   const block = blockOf(sheet, state, microbatch);
   const [chunks, devices] = [sheet.stages / sheet.devices, sheet.devices];
   const split = block.some(([, code]) => unpackOp(sheet, code).kind === INPUT_KIND);
   const slot = Math.min(...block.filter(([, code]) => unpackOp(sheet, code).kind === FORWARD_KIND).map(([, , , duration]) => duration));
   const at = new Map(block.map(([, code, start]) => [code, start / slot]));
-  const starts = []; // of passes: of each chunk forwards, then of each backwards
+  const starts = []; // of each pass by device: forwards of each chunk, then backwards of each chunk
   for (const back of [false, true])
     for (let chunk = 0; chunk < chunks; chunk++) {
       const stages = Array.from({ length: devices }, (_, i) => back ? sheet.stages - 1 - chunk * devices - i : chunk * devices + i);
       starts.push(stages.map(stage => at.get(packOp(sheet, !back ? FORWARD_KIND : split ? INPUT_KIND : BACKWARD_KIND, stage, microbatch))));
     }
   const whole = value => {
-    if (!(Math.abs(value - Math.round(value)) < 1e-6)) throw Error('a block has whole slots of a forward; these ops have not');
+    if (!(Math.abs(value - Math.round(value)) < 1e-6)) throw Error('a block needs steps of whole forwards; these ops have others');
     return Math.round(value);
   };
   const steps = starts.map(pass => {
     const found = pass.slice(1).map((start, i) => whole(start - pass[i]));
-    if (found.some(step => step !== found[0])) throw Error('a block takes as long from each device to the next; these ops do not');
+    if (found.some(step => step !== found[0])) throw Error('a block needs equal steps from device to device; these ops have unequal ones');
     return found[0] ?? 1;
   });
   const gaps = starts.slice(1).map((pass, i) => whole(pass[0] - starts[i].at(-1)));
   const interval = intervalOf(sheet, block);
-  if (interval === null) throw Error('ops of this microbatch fit no interval');
+  if (interval === null) throw Error('no interval fits the ops of this microbatch');
   const lines = ['schema = "ppsim.block/1"', `placement = "${sheet.placed}"`, `interval = ${whole(interval / slot)}`, `steps = [${steps.join(', ')}]`, `gaps = [${gaps.join(', ')}]`];
   return `${[...lines, ...split ? [] : ['split = false']].join('\n')}\n`;
 }
 
 Object.assign(EDITS, {
-  /** Take all ops off, to begin blank. */
+  /** Remove all ops. */
   b(sheet, state) {
     needBlank(sheet);
     return { ...state, partial: true, note: '', queues: state.queues.map(() => []) };
@@ -316,7 +319,7 @@ Object.assign(EDITS, {
     cells.splice(at, 0, codes.map((code, i) => code + Number(i + 1 < codes.length)));
     return { ...withCells(state, device, cells), note: '' };
   },
-  /** Take one op off its queue. */
+  /** Remove one op from its queue. */
   x(sheet, state, device, at) {
     needBlank(sheet);
     const cells = cellAt(sheet, state, device, at);
@@ -328,7 +331,7 @@ Object.assign(EDITS, {
     needBlank(sheet);
     return filled(sheet, state, POLICIES[placeIn(policy, POLICIES.length, 'policy')]);
   },
-  /** Stamp one microbatch across all. */
+  /** Stamp the times of one microbatch on all. */
   k(sheet, state, microbatch) {
     needBlank(sheet);
     return stamped(sheet, state, microbatch);

@@ -1,8 +1,8 @@
-// Editing by hand: the switch and its buttons, keys, mouse and touch, and what is saved of an edited schedule.
+// Editing by hand: the switch and its buttons, keys, mouse and touch, and the files of an edited schedule.
 
-const MOST_TOLD = 2000; // ops of a schedule whose split is timed whenever a backward is selected
+const MOST_TOLD = 2000; // ops of a schedule up to which selecting a backward also times its split
 
-/** Turn the editor on or off; an edited schedule stays as it is. */
+/** Switch the editor on or off; edits stay. */
 function toggleEditor(on = !editor.on) {
   if (editor.held) letGo(false);
   editor.on = on;
@@ -17,7 +17,7 @@ function toggleEditor(on = !editor.on) {
   editor.warming = setTimeout(warmUp, 50);
 }
 
-/** Time an edit that changes nothing, so that the first one finds its code compiled. */
+/** Time an edit that changes nothing, so that the browser compiles the code before the first edit. */
 function warmUp() {
   const { panel } = editor;
   const [sheet, state] = [editor.sheets[panel], stateNow(panel)];
@@ -28,14 +28,14 @@ function warmUp() {
   recognised(sheet, same);
 }
 
-/** Say how to begin: by placing ops where there is none, else by selecting one. */
+/** Show how to begin: by placing ops on a blank sheet, else by selecting an op. */
 function sayHow() {
   const blank = stateNow()?.queues.every(queue => !queue.length);
-  say(blank ? 'Press an op above, or a row to see what may run there'
+  say(blank ? 'Press an op above, or a row to see the ops that may run there'
     : 'Click an op or press an arrow key; drag it, or press Alt + ← →');
 }
 
-/** A button of the editor; `ahead` shows what it would do while it is pointed at. */
+/** Return a button of the editor; `ahead` shows its effect while the pointer is over it. */
 function tool(name, title, act, ahead = null) {
   const button = element('button', { type: 'button', textContent: name, title });
   button.onclick = () => attempt(act);
@@ -43,20 +43,20 @@ function tool(name, title, act, ahead = null) {
   return button;
 }
 
-/** Show what a button would do while it is pointed at or has the focus. */
+/** Show a button's effect while the pointer is over it or it has the focus. */
 function foreseeing(button, ahead) {
   const show = () => {
     try {
       ahead();
     } catch {
-      return; // the press says why
+      return; // a press shows the reason
     }
   };
   const hide = () => { editor.ghost = null; drawSoon(); };
   Object.assign(button, { onpointerenter: show, onfocus: show, onpointerleave: hide, onblur: hide });
 }
 
-/** What an edit would amount to, with a cell of a device where it would be, and in words what it costs. */
+/** Return the result of an edit without making it: its timeline, with the cell of a device to outline, and its cost as text. */
 function foreseen(device, at, letter, numbers) {
   const { panel } = editor;
   const sheet = editor.sheets[panel];
@@ -70,7 +70,7 @@ function foreseen(device, at, letter, numbers) {
   return { ghost, words: by + ghostWords(ghost).replaceAll('\n', ' · ') };
 }
 
-/** Show what an edit would amount to. */
+/** Show the result of an edit without making it. */
 function foresee(device, at, letter, ...numbers) {
   const { ghost, words } = foreseen(device, at, letter, numbers);
   editor.ghost = ghost;
@@ -78,7 +78,7 @@ function foresee(device, at, letter, ...numbers) {
   drawSoon();
 }
 
-/** Do something that may be refused, and say why it was, in place of what was said before. */
+/** Clear the status line, act, and show the reason if the action is refused. */
 function attempt(act) {
   say('');
   try {
@@ -88,7 +88,7 @@ function attempt(act) {
   }
 }
 
-/** The tools of the editor, once. */
+/** Fill the editor with its tools. */
 function fillEditor() {
   const save = element('select', { 'aria-label': 'Save the edited schedule' }, new Option('save as …', ''), new Option('torch CSV', 'csv'),
     new Option('JSON', 'json'), new Option('SVG', 'svg'), new Option('PNG', 'png'));
@@ -107,15 +107,15 @@ function fillEditor() {
     ...editor.sheets.some(sheet => sheet?.placement.length > 1)
       ? [tool('other replica', 'Move this microbatch to the other replica (Alt + ↑ ↓)', across)] : [],
     tool('+ microbatch', 'Add a microbatch (+)', () => ppsim.add()),
-    tool('− microbatch', 'Take this microbatch off (Delete)', takeSelected),
+    tool('− microbatch', 'Remove this microbatch (Delete)', takeSelected),
     tool('link', 'Copy a link to this state', copyLink), save), buildTools(),
   element('p', { id: 'edited', 'aria-live': 'polite' }), element('p', {}, element('code', { id: 'again' })), element('div', { id: 'choices', className: 'tools' }), element('p', { id: 'told', 'aria-live': 'polite' }));
 }
 
-/** What all backwards can be of that are split or joined in one step. */
+/** Return the choices of "split all" and "join all": the schedule, or one device. */
 const everywhere = () => ['of the schedule', ...Array.from({ length: editor.sheets[editor.panel].devices }, (_, i) => `of device ${i}`)];
 
-/** Act on the selected op's device and place; throws where none is selected. */
+/** Act on the device and place of the selected op; throw an error if no op is selected. */
 function withSelected(act) {
   if (!editor.selected) throw Error('no op is selected; click one or press an arrow key');
   const { panel, device, at } = editor.selected;
@@ -128,10 +128,10 @@ const takeSelected = () => withSelected((device, at) => {
   return ppsim.take(Math.floor(unpackOp(editor.sheets[editor.panel], code).microbatch / editor.sheets[editor.panel].slices));
 });
 
-/** Whether a cell of a queue is drawn in its device's row, or beside it. */
+/** Return whether a cell of a queue is drawn in its device's row (true) or on a strip below it. */
 const inRow = (sheet, cell) => Boolean(sheet.kinds[unpackOp(sheet, cell[0]).kind].row);
 
-/** Where a cell goes by one step: past what is not drawn, of copies by one place in the order of issue. */
+/** Return the place of a cell after one step: an op of the row skips cells that are not in the row; -1 at the end. */
 function besideCell(sheet, cells, at, by) {
   let to = at + by;
   if (inRow(sheet, cells[at])) while (cells[to] && !inRow(sheet, cells[to])) to += by;
@@ -166,7 +166,7 @@ function chooseCode(device, code) {
   choose(panel, device, cellsOf(stateNow(panel).queues[device]).findIndex(same));
 }
 
-/** Select a cell, outline it and say what it is. */
+/** Select a cell, outline it, and show its name, place and times. */
 function choose(panel, device, at) {
   editor.panel = panel;
   const [code] = cellsOf(stateNow(panel).queues[device])[at];
@@ -184,7 +184,7 @@ function choose(panel, device, at) {
   drawSoon();
 }
 
-/** Say of a full backward that is selected what splitting it would cost, where that is told at once. */
+/** Show the cost of splitting the selected full backward, unless the schedule is large. */
 function tellSplit(device, at) {
   const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
   const whole = fullBackward(sheet, cellsOf(state.queues[device])[at]) >= 0;
@@ -192,18 +192,20 @@ function tellSplit(device, at) {
   $('told').textContent = whole && few ? `split: ${foreseen(device, at, 's', [device, at]).words}` : '';
 }
 
-/** The number of a cell's first op among all ops of the queues, and the cell of an op. */
+/** Return the number of a cell's first op among all ops of the queues. */
 function opOfCell(panel, device, at) {
   const { offsets } = TIMELINES[panel].edited.timed.ops;
   return offsets[device] + cellsOf(stateNow(panel).queues[device]).slice(0, at).reduce((sum, cell) => sum + cell.length, 0);
 }
+
+/** Return the cell of an op: panel, device and place in the queue. */
 function cellOfOp(panel, op) {
   const { offsets, device } = TIMELINES[panel].edited.timed.ops;
   let left = op - offsets[device[op]];
   return { panel, device: device[op], at: cellsOf(stateNow(panel).queues[device[op]]).findIndex(cell => (left -= cell.length) < 0) };
 }
 
-/** Select the next op on a device, or the one of the next device that runs at about the same time. */
+/** Select the next op on the device, or the op of the next device at about the same time. */
 function chooseNext(along, down) {
   const panel = editor.selected?.panel ?? editor.panel;
   const timeline = TIMELINES[panel];
@@ -222,7 +224,7 @@ function chooseNext(along, down) {
   return choose(panel, found.device, found.at);
 }
 
-/** The cell under a pointer, in a row or on a strip of copies; null for none. */
+/** Return the cell under the pointer, in a row or on a strip of copies; null if there is none. */
 function cellUnder(event) {
   const at = place(event);
   if (!at || at.curve || !editor.sheets[at.index]) return null;
@@ -235,8 +237,8 @@ function cellUnder(event) {
 }
 
 /**
- * Where a cell would go on a device: before the first one whose middle is right of the pointer. `at` is its place where
- * the device is its own, `held` the cell.
+ * Return the place of a dropped cell in a device's queue: before the first cell whose middle is right of the pointer.
+ * `held` is the cell, and `at` its place now if it is on this device.
  */
 function placeUnder(event, panel, device, at = -1, held = []) {
   const { drawn, edited: { timed } } = TIMELINES[panel];
@@ -245,7 +247,7 @@ function placeUnder(event, panel, device, at = -1, held = []) {
   const cells = cellsOf(stateNow(panel).queues[device]);
   const stream = ([code]) => code === undefined ? 0 : sheet.kinds[unpackOp(sheet, code).kind].stream ?? 0;
   const own = stream(held);
-  const behind = place => at >= 0 && place > at ? place - 1 : place; // its own place is left
+  const behind = place => at >= 0 && place > at ? place - 1 : place; // the cell leaves its old place
   let [op, to] = [timed.ops.offsets[device], 0];
   for (const [place, cell] of cells.entries()) {
     const middle = (drawn.start[op] + drawn.end[op]) / 2;
@@ -257,7 +259,7 @@ function placeUnder(event, panel, device, at = -1, held = []) {
   return to;
 }
 
-/** Take hold of the op under a pointer; whether there is one. A finger holds an op that is selected already. */
+/** Start to drag the op under the pointer; return whether there is one. A finger only drags an op that is selected. */
 function grab(event) {
   if (!editor.on || event.button !== 0 || event.shiftKey || event.ctrlKey || !shown) return false;
   const found = cellUnder(event);
@@ -270,7 +272,7 @@ function grab(event) {
   return Boolean(editor.held);
 }
 
-/** What letting go of the held op here would do, as an edit, and why it cannot go to the row under the pointer. */
+/** Return the edit that dropping the dragged op here makes, and the reason if it cannot go to the row under the pointer. */
 function moveUnder(event, { panel, device, at }) {
   const [sheet, state] = [editor.sheets[panel], stateNow(panel)];
   const cell = cellsOf(state.queues[device])[at];
@@ -309,7 +311,7 @@ function carry(event) {
   drawSoon();
 }
 
-/** Let go of the held op where it is, or where it was. */
+/** End a drag: with `drop` at the new place, else at the old one. */
 function letGo(drop) {
   const { held, ghost } = editor;
   editor.held = editor.ghost = null;
@@ -330,7 +332,7 @@ const EDIT_KEYS = {
   '+': () => ppsim.add(), delete: takeSelected, backspace: takeSelected,
 };
 
-/** Act on a key of the editor; whether it was one. */
+/** Act on a key of the editor; return whether it was one. */
 function editKey(event) {
   const name = event.key.toLowerCase();
   const control = event.ctrlKey || event.metaKey;
@@ -351,7 +353,7 @@ function editKey(event) {
   return true;
 }
 
-/** Show what the edits amount to, and how the command line has it. */
+/** Show the line on the edited timeline, and the command that runs it. */
 function sayEdited() {
   const { edited } = TIMELINES[editor.panel];
   root.toggleAttribute('data-stuck', TIMELINES.some(t => t.edited && !t.edited.valid));
@@ -361,18 +363,18 @@ function sayEdited() {
   $('again').textContent = REPORT.edit_command && editor.at && !edited.missing ? REPORT.edit_command.replace('FILE', nameOfFile(fileForm(editor.sheets[editor.panel]))) : '';
 }
 
-/** The format that can say all of a schedule: torch's cells have no slices, rounds or recompute of a part. */
+/** Return the format that can express a schedule: torch's CSV lacks slices, rounds and partial recompute. */
 const fileForm = sheet => sheet.slices > 1 || sheet.rounds > 1 || sheet.feedsBack || sheet.partly.length ? 'json' : 'csv';
 
 const nameOfFile = form => `${editor.sheets[editor.panel].schedule}-edited.${form}`;
 
-/** Hand a file over to the reader. */
+/** Download a file. */
 function handOver(name, content, type) {
   const link = element('a', { href: typeof content === 'string' && content.startsWith('data:') ? content : URL.createObjectURL(new Blob([content], { type })), download: name });
   link.click();
 }
 
-/** The edited schedule as the JSON that ppsim reads. */
+/** Return the edited schedule as JSON of schema ppsim.run/1. */
 function jsonOf(sheet, state) {
   const { timed, makespan, bubble_rate, peak } = answerOf(sheet, state);
   const { ops } = timed;
@@ -395,7 +397,7 @@ function saveEdited(form) {
   return unmarked(savePng);
 }
 
-/** Act while nothing is selected or picked out in the drawing, which then is as it was. */
+/** Act while no op is selected or highlighted in the chart, then restore both. */
 function unmarked(act) {
   const { selected } = editor;
   const { op, highlight } = view;
@@ -407,7 +409,7 @@ function unmarked(act) {
   draw();
 }
 
-/** Save what is shown as PNG, of twice as many pixels as on the page. */
+/** Save the view as PNG, with two pixels per pixel of the page. */
 function savePng() {
   const { width, height, text: drawn } = savedPicture();
   const image = new Image();
@@ -419,7 +421,7 @@ function savePng() {
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(drawn)}`;
 }
 
-/** Copy the address of this state; one that is too long for a link is saved as a file. */
+/** Copy a link to this state; if it is too long for a link, save a file instead. */
 function copyLink() {
   if (editsText().length > LONGEST_ADDRESS) {
     saveEdited('json');

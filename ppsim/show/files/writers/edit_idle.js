@@ -1,11 +1,11 @@
-// Why devices of an edited schedule are idle, by the causes of analysis/idle.py: each gap is walked backwards along the inputs
-// that come last.
+// Causes of idle time in an edited schedule, as in analysis/idle.py: each gap is followed backwards along the inputs that
+// arrive last.
 
 const WHY = Object.fromEntries(LOOKS.causes.map(({ name }, cause) => [name, cause]));
-const WHY_LATE = [WHY.order, WHY.copy, WHY.copy, WHY.collective]; // by stream: it has its inputs and does not run
-const WHY_RUNS = [WHY.compute, WHY.copy, WHY.copy, WHY.collective]; // by stream: it runs
+const WHY_LATE = [WHY.order, WHY.copy, WHY.copy, WHY.collective]; // by stream: the op has its inputs and does not run yet
+const WHY_RUNS = [WHY.compute, WHY.copy, WHY.copy, WHY.collective]; // by stream: the op runs
 
-/** Of every op the input that comes last and when it does; of ops on all devices who is to blame for the others. */
+/** Return the last input of every op, its arrival, and for ops on all devices the op that delays the others. */
 function lastInputs(sheet, { ops, inputs, before, end }) {
   const { size, lead } = ops;
   const [need, came, blame] = [new Int32Array(size).fill(NO_OP), new Float64Array(size), Int32Array.from({ length: size }, (_, op) => op)];
@@ -15,7 +15,7 @@ function lastInputs(sheet, { ops, inputs, before, end }) {
     if (before[op] >= 0 && (kind.stream || kind.everywhere)) take(before[op], end[before[op]]);
     for (let i = inputs.at[op]; i < inputs.at[op + 1]; i++) take(inputs.source[i], end[inputs.source[i]] + inputs.lag[i]);
   }
-  const latest = new Map(); // of ops on all devices: the one that could start last
+  const latest = new Map(); // by lead of an op on all devices: the member that could start last
   for (let op = 0; op < size; op++)
     if (sheet.kinds[ops.kind[op]].everywhere && !(latest.has(lead[op]) && came[latest.get(lead[op])] >= came[op])) latest.set(lead[op], op);
   for (let op = 0; op < size; op++)
@@ -23,7 +23,7 @@ function lastInputs(sheet, { ops, inputs, before, end }) {
   return { need, came, blame };
 }
 
-/** The segments of idle time before ops: { op, cause, blamed, from, to }, in no order. */
+/** Return the segments of idle time before ops, unordered: { op, cause, blamed, from, to }. */
 function idleBeforeOps(sheet, timed) {
   const { ops, start, end } = timed;
   const { need, came, blame } = lastInputs(sheet, timed);
@@ -59,7 +59,7 @@ function idleBeforeOps(sheet, timed) {
   return found;
 }
 
-/** Split what waits for ops that are slower than the mean of their kind, in place. */
+/** Split segments that wait for an op slower than the mean of its kind, in place: the excess is imbalance. */
 function splitImbalance({ ops, start, end }, found, makespan) {
   const sums = new Map();
   const group = op => ops.kind[op] + (ops.pair[op] >= 0 ? KIND_CODES : 0);
@@ -78,7 +78,7 @@ function splitImbalance({ ops, start, end }, found, makespan) {
   }
 }
 
-/** Idle time of edited queues in segments, device after device in order of time, as the page draws it. */
+/** Return the segments of idle time of edited queues, by device in order of time. */
 function idleOfQueues(sheet, timed, makespan) {
   const { ops, end } = timed;
   const found = idleBeforeOps(sheet, timed);
@@ -111,7 +111,7 @@ function idleOfQueues(sheet, timed, makespan) {
   return rows;
 }
 
-/** The same as columns, as report_idle.js has them; `place` tells the row of each op, -1 for none. */
+/** Return segments as the columns of report_idle.js; `place` has the row of each op, -1 for none. */
 function waitsOfRows(rows, place) {
   const all = rows.flat();
   let count = 0;
@@ -121,7 +121,7 @@ function waitsOfRows(rows, place) {
   };
 }
 
-/** Idle time by cause, of all devices. */
+/** Return the idle time of all devices by cause. */
 function sumsByCause(rows) {
   const sums = LOOKS.causes.map(() => 0);
   for (const row of rows) for (const { cause, from, to } of row) sums[cause] += to - from;

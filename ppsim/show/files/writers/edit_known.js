@@ -1,10 +1,10 @@
-// Which schedule edited queues are, or are near to: the page carries the queues that families make at this size.
+// The schedule that edited queues equal or resemble: the page has the queues that schedule families make at this size.
 
-const NEAR = 8; // ops out of place, up to which a schedule is near
+const NEAR = 8; // ops out of place, up to which queues resemble a schedule
 
 const HASH_FACTORS = [0x9E3779B1, 0x7FEB352D]; // as in show/files/editing.py
 
-/** A text that stands for queues, as hash_queues of show/files/editing.py makes it. */
+/** Return a hash of queues as text, equal to hash_queues of show/files/editing.py. */
 function hashOfQueues(queues) {
   const [first, second] = HASH_FACTORS;
   const [high, low] = HASH_FACTORS.map(factor => {
@@ -22,10 +22,7 @@ function hashOfQueues(queues) {
   return (high * 2 ** 19 + (low >>> 13)).toString(36);
 }
 
-/**
- * The schedules of families at this size (show/files/editing.py): names, what stands for their queues, and of the first
- * of them the queues.
- */
+/** Return the schedules of families at this size (show/files/editing.py): names, hashes, and the queues of the first ones. */
 async function knownOf(sheet, known) {
   const lines = new TextDecoder().decode(await inflate(known.names)).split('\n');
   const whole = [...known.own ? [sheet.base.queues] : [], ...known.rows ? queuesOfRows(sheet, known.ops, await column(known.rows)) : []];
@@ -35,7 +32,7 @@ async function knownOf(sheet, known) {
   });
 }
 
-/** The queues of some schedules, from the page's column of them. */
+/** Return the queues of schedules from the page's packed column. */
 function queuesOfRows(sheet, ops, rows) {
   const held = Array.from({ length: sheet.devices }, () => []); // by device, the stage of each chunk
   for (const row of sheet.placement) row.forEach((device, stage) => held[device].push(stage));
@@ -59,7 +56,7 @@ function queuesOfRows(sheet, ops, rows) {
   return Array.from({ length: (queues.length - 1) / sheet.devices }, (_, i) => queues.slice(i * sheet.devices, (i + 1) * sheet.devices));
 }
 
-/** How many ops of a queue have to be moved to make another of the same ops; Infinity where it has others. */
+/** Return the number of ops to move until a queue equals the target; Infinity if they have different ops. */
 function opsAway(queue, target) {
   if (queue.length !== target.length) return Infinity;
   const place = new Map(target.map((code, i) => [code, i]));
@@ -77,7 +74,7 @@ function opsAway(queue, target) {
   return queue.length - ends.length;
 }
 
-/** The schedule that queues are, or the nearest one with how many ops are out of place; null where none is near. */
+/** Return the schedule that queues equal, or the nearest one and the number of ops out of place; null if none is near. */
 function recognised(sheet, state) {
   if (!sheet.known || state.sources.length !== sheet.base.sources.length) return null;
   const hash = hashOfQueues(state.queues);
@@ -92,10 +89,10 @@ function recognised(sheet, state) {
   return best;
 }
 
-/** The schedules whose queues the page has. */
+/** Return the schedules whose queues the page has. */
 const becomes = ({ known }) => (known ?? []).filter(({ queues }) => queues);
 
-/** The same in words; of a large schedule some are not compared. */
+/** Return the recognised schedule as text, or the schedules that were too large to compare. */
 function recognisedWords(found, { leftOut }) {
   if (!found) return leftOut ? `not compared with ${leftOut.join(', ')}` : '';
   if (!found.away) return `these queues are ${found.name}`;
@@ -103,11 +100,11 @@ function recognisedWords(found, { leftOut }) {
 }
 
 Object.assign(EDITS, {
-  /** Become a schedule that the page knows. */
+  /** Replace the queues by those of a schedule that the page has. */
   n(sheet, state, number) {
     const known = becomes(sheet);
     placeIn(number, known.length, 'schedule of this page');
-    if (state.sources.length !== sheet.base.sources.length) throw Error('a microbatch was added or taken off; undo that first');
+    if (state.sources.length !== sheet.base.sources.length) throw Error('a microbatch was added or removed; undo that first');
     return { ...state, partial: false, note: '', queues: known[number].queues };
   },
 });

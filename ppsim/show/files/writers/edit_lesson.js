@@ -1,13 +1,13 @@
-// A lesson on a page: what is to be done, and whether it is.
+// A lesson on a page: its text, its par, and whether the schedule reaches it.
 
-/** What a lesson asks for, above the tools. */
+/** Return the part of the editor with the lesson's text. */
 function lessonPart() {
   const { lesson } = REPORT;
   return [element('section', { id: 'lesson', 'aria-label': 'Lesson' },
     ...lesson.text.map(textContent => element('p', { textContent })), element('p', { id: 'par', 'aria-live': 'polite' }))];
 }
 
-/** Whether the schedule does what the lesson asks for, in words. */
+/** Show whether the schedule reaches par. */
 function sayLesson() {
   const { lesson } = REPORT;
   if (!$('par')) return;
@@ -25,7 +25,7 @@ function sayLesson() {
   $('par').className = words.startsWith('done') ? 'done' : '';
 }
 
-/** Begin from a schedule with edits, which no undo takes back. */
+/** Make edits that belong to the lesson and that undo does not revert. */
 function beginFrom(edits) {
   readEdits(`${baseNumber()}~${edits}`);
   editor.past = [editor.past[editor.at]];

@@ -1,9 +1,9 @@
-// What edited ops hold: activations by count, and memory by the amounts that the page carries (engine/memory/usage.py).
+// Memory of edited schedules: the number of activations, and bytes by the amounts in the page (engine/memory/usage.py).
 
-const FREES_ALL = 1; // of FREES in show/files/editing.py: nothing, all, a part, the rest
+const FREES_ALL = 1; // place in FREES of show/files/editing.py: nothing, all, a part, the rest
 const ROUNDING = 1e-12; // of the makespan
 
-/** Which stages and microbatches recompute; the schedule has backwards, even where they are not placed yet. */
+/** Return whether the schedule has backwards (placed or not), and a function to whether an op is recomputed. */
 function passesOf(sheet, ops) {
   const again = new Set();
   const cell = op => ops.stage[op] * ops.size + ops.microbatch[op];
@@ -14,7 +14,7 @@ function passesOf(sheet, ops) {
     && again.has(cell(op)) };
 }
 
-/** The activations that each op adds. */
+/** Return the number of activations that each op adds; negative if it frees some. */
 function activationChanges(sheet, ops) {
   const { backwards, recomputed } = passesOf(sheet, ops);
   const change = new Int8Array(ops.size);
@@ -31,8 +31,8 @@ function activationChanges(sheet, ops) {
 }
 
 /**
- * The most activations that each device holds: by the order of the queue, or by time where devices have several
- * streams. Ops that do not run change nothing.
+ * Return the peak of activations of each device: over the order of its queue, or over time if devices have several
+ * streams. Ops that cannot run are not counted.
  */
 function peakActivations(sheet, { ops, start, end, done }, makespan) {
   const change = activationChanges(sheet, ops);
@@ -41,7 +41,7 @@ function peakActivations(sheet, { ops, start, end, done }, makespan) {
     const order = []; // of ops whose changes are counted
     for (let op = ops.offsets[device]; op < ops.offsets[device + 1]; op++) {
       if (!done[op]) continue;
-      // In a pair the forward takes before the other frees.
+      // In a pair the forward allocates before the backward frees.
       const turned = !sheet.laned && ops.pair[op] >= 0 && ops.kind[Math.max(op, ops.pair[op])] === FORWARD_KIND;
       order.push(turned ? ops.pair[op] : op);
     }
@@ -61,14 +61,14 @@ function peakActivations(sheet, { ops, start, end, done }, makespan) {
 }
 
 /**
- * What each op changes at its start and at its end, and what its device receives ahead of it, by amounts of stages, or
- * of each microbatch of a stage.
+ * Return the change of memory at each op's start and at its end, and the message buffers of each device. `amounts` are
+ * per stage, or per microbatch of a stage.
  */
 function memoryChanges(sheet, { ops, inputs, sources, done }, amounts) {
   const { activations, kept: left, stash: stashed, message, stored } = amounts;
   const works = { [BACKWARD_KIND]: amounts.work_b, [INPUT_KIND]: amounts.work_i };
   const [begin, after] = [new Float64Array(ops.size), new Float64Array(ops.size)];
-  const buffers = Array.from({ length: sheet.devices }, () => []); // the op whose message comes, and its size
+  const buffers = Array.from({ length: sheet.devices }, () => []); // by device: the op that sends, and the message's size
   const { backwards, recomputed } = passesOf(sheet, ops);
   const trained = ops.kind.some(kind => sheet.kinds[kind].name === 'EB');
   for (let op = 0; op < ops.size; op++) {
@@ -101,7 +101,7 @@ function memoryChanges(sheet, { ops, inputs, sources, done }, amounts) {
   return { begin, after, buffers };
 }
 
-/** Steps of what devices hold over time, as a curve of the page; amounts of one time count together. */
+/** Return the memory of devices over time as a curve of the page; changes at one time are one step. */
 function heldCurve(sheet, timed, amounts, makespan, name, unit, divisor = 1) {
   const { ops, start, end, done } = timed;
   const { begin, after, buffers } = memoryChanges(sheet, timed, amounts);

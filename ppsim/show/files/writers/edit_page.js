@@ -1,9 +1,9 @@
-// An edited schedule as a timeline of the page, its numbers, and what others may ask of it at window.ppsim.
+// An edited schedule as a timeline of the page, its numbers, and the functions of window.ppsim for scripts and tests.
 
 const BYTES_IN = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3, TiB: 1024 ** 4, PiB: 1024 ** 5 };
 const BAND_OF_STREAM = [0, 3, 4, 2];
 
-/** What the page says of edited queues: times, numbers and peaks, whether they can run, and why not. */
+/** Return times, numbers and peaks of edited queues, and whether and why they cannot run. */
 function answerOf(sheet, state) {
   const timed = timeQueues(sheet, state);
   const { ops, start, end, done, valid } = timed;
@@ -35,7 +35,7 @@ function answerOf(sheet, state) {
   return found;
 }
 
-/** Times to draw: those of ops that run; the others follow, in the order of their queue, after all that runs. */
+/** Return the times to draw: ops that cannot run follow after all others, in the order of their queue. */
 function drawnTimes({ ops, start, end, done, duration }, makespan) {
   const times = { start: start.slice(), end: end.slice(), end_of_all: makespan };
   for (let device = 0; device + 1 < ops.offsets.length; device++) {
@@ -52,7 +52,7 @@ function drawnTimes({ ops, start, end, done, duration }, makespan) {
   return times;
 }
 
-/** The chunk of an op on its device, over both replicas. */
+/** Return a function to the chunk of a stage on a device, over both replicas. */
 function chunkTable(sheet) {
   const held = Array(sheet.devices).fill(0);
   const table = new Int32Array(sheet.stages * sheet.devices);
@@ -60,14 +60,14 @@ function chunkTable(sheet) {
   return (stage, device) => stage < 0 ? 0 : table[stage * sheet.devices + device];
 }
 
-/** The values of some ops, as an array of the same kind. */
+/** Return the values of some ops, as an array of the same type. */
 function valuesAt(values, places) {
   const found = new values.constructor(places.length);
   for (let i = 0; i < places.length; i++) found[i] = values[places[i]];
   return found;
 }
 
-/** The ops that devices' rows show, as the columns of a timeline of the page. */
+/** Return the ops in the rows of devices, as the columns of a timeline. */
 function rowsOf(sheet, timed, times) {
   const { ops, inputs, bound } = timed;
   const place = new Int32Array(ops.size + 1).fill(NO_OP);
@@ -97,7 +97,7 @@ function rowsOf(sheet, timed, times) {
   };
 }
 
-/** What devices run beside compute, as the strips of the page show it. */
+/** Return the ops of streams other than compute, as entries of the strips below rows. */
 function lanesOfQueues(sheet, { ops, done }, times) {
   const found = [];
   for (let op = 0; op < ops.size; op++)
@@ -111,7 +111,7 @@ function lanesOfQueues(sheet, { ops, done }, times) {
   };
 }
 
-/** Ops on all devices, a bar each. */
+/** Return the ops that run on all devices at once, one bar each. */
 function barsOfQueues(sheet, { ops, done }, times) {
   const found = [];
   for (let op = 0; op < ops.size; op++)
@@ -120,7 +120,7 @@ function barsOfQueues(sheet, { ops, done }, times) {
   return { left: of(times.start), right: of(times.end), kind: Int32Array.from(found, op => sheet.kinds[ops.kind[op]].row ? ops.kind[op] : -1) };
 }
 
-/** The texts of numbers, as those of the page were written; what an edit leaves unknown is a dash. */
+/** Return the texts of an edited timeline's numbers, in the page's format; numbers that an edit leaves unknown are a dash. */
 function numbersOf(sheet, state, answer, original) {
   const bound = answer.valid ? boundOf(sheet, state, answer, original) : null;
   const share = answer.peak.reduce((most, peak) => Math.max(most, peak), 0) * sheet.devices / (sheet.stages * sheet.slices);
@@ -132,15 +132,15 @@ function numbersOf(sheet, state, answer, original) {
     ...bound ? { bound: timed(bound.time) } : {}, peak_activations: number(most), peak_activations_share: number(share), messages: number(answer.messages),
   };
   const notes = {
-    makespan: answer.valid ? `ideal ${number(answer.ideal)}, the work of the busiest device` : answer.stuck ? 'until then ops run, and then no more' : `so far; ${answer.missing} ops to place`,
+    makespan: answer.valid ? `ideal ${number(answer.ideal)}, the work of the busiest device` : answer.stuck ? 'the end of the last op that can run' : `so far; ${answer.missing} ops to place`,
     bound: bound && aboveBound(bound, answer.makespan),
     peak_activations: `on device ${answer.peak.indexOf(most)}${sheet.devices <= 16 ? ` (${answer.peak.join(' ')})` : ''}`,
   };
   return Object.fromEntries(Object.entries(original.numbers).map(([key, { note }]) => [key, key in known
-    ? { text: known[key], note: notes[key] ?? note } : { text: '-', note: 'not known of an edited order' }]));
+    ? { text: known[key], note: notes[key] ?? note } : { text: '-', note: 'unknown for an edited order' }]));
 }
 
-/** What devices hold, as the first curves of the page: memory where the page has it in bytes, and activations. */
+/** Return the curves of an edited timeline: memory if the page has it in bytes, and activations. */
 function curvesOf(sheet, timed, times, answer, original) {
   const shown = { ...timed, start: times.start, end: times.end };
   const one = new Array(sheet.stages).fill(1);
@@ -151,7 +151,7 @@ function curvesOf(sheet, timed, times, answer, original) {
   });
 }
 
-/** An edited schedule as a timeline of the page, in place of the one that it began as. */
+/** Return an edited schedule as a timeline, which replaces the original one on the page. */
 function editedTimeline(sheet, state, original) {
   const answer = answerOf(sheet, state);
   const { timed } = answer;
@@ -175,7 +175,7 @@ function editedTimeline(sheet, state, original) {
   return edited;
 }
 
-/** Start what edits need, once the page has its timelines. */
+/** Prepare the editor once the page has its timelines. */
 async function startEditor() {
   clearTimeout(editor.warming);
   if (editor.at) keepEdits(editsText(), editor.at);
@@ -205,7 +205,7 @@ function keepEdits(text, count) {
   editor.kept.set(text.split('~')[0], text);
 }
 
-/** Do the edits again that were made on this schedule, perhaps at other costs. */
+/** Repeat kept edits of this schedule, perhaps with other costs. */
 function takeKept() {
   const text = editor.kept.get(baseNumber());
   if (!text) return;
@@ -215,18 +215,18 @@ function takeKept() {
   else if (!editor.on) toggleEditor(true);
 }
 
-/** What a schedule amounted to before it was edited, as the page times it. */
+/** Return times and numbers of a schedule before its edits, as the page computes them. */
 const begunOf = panel => editor.begun[panel] ??= answerOf(editor.sheets[panel], editor.sheets[panel].base);
 
-/** Whether edits of a link are of a schedule that a live page is still to show. */
+/** Return whether a link's edits are for a schedule that a live page does not show yet. */
 const awaits = text => 'live' in root.dataset && text.split('~')[0] !== baseNumber();
 
-/** Show the edits of the address, where it has other ones than the page. */
+/** Make the edits in the page's address, unless the page has them already. */
 function editsFromAddress() {
   const [, text] = /[#&]e=([^&]*)/.exec(location.hash) ?? [];
   if (text === undefined || text === editsText()) return;
   if (awaits(text)) {
-    say('The link is of another schedule');
+    say('The link is for another schedule');
     return keepEdits(text, text.split('~').length - 1);
   }
   const refused = text.length > LONGEST_ADDRESS
@@ -236,7 +236,7 @@ function editsFromAddress() {
   toggleEditor(true);
 }
 
-/** Show what the edits have made of every timeline. */
+/** Replace every edited timeline on the page. */
 function showEdited() {
   editor.sheets.forEach((sheet, panel) => {
     if (!sheet) return;
@@ -262,7 +262,7 @@ function showEdited() {
   drawSoon();
 }
 
-/** What scripts and tests may ask, and do, of the schedule that is edited. */
+/** Functions for scripts and tests: the state of the edited schedule, and edits. */
 window.ppsim = {
   state() {
     const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
@@ -292,7 +292,7 @@ window.ppsim = {
   csv: () => csvOf(editor.sheets[editor.panel], stateNow()),
 };
 
-/** Where a cell goes on the device of the other replica: by its time. */
+/** Return the place of a cell on the device of the other replica, by its start. */
 function placeAcross(device, at) {
   const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
   const target = otherDevice(sheet, state, device, at);
@@ -300,7 +300,7 @@ function placeAcross(device, at) {
   return placeAfter(ranked[target], ranked[device][at].key);
 }
 
-/** Do something to the schedule, show it, and let the address hold it. */
+/** Change the schedule, show it, and write the edits into the address. */
 function changed(act) {
   const result = act();
   showEdited();

@@ -1,38 +1,38 @@
-// The panel of a schedule that is built by hand: a blank sheet, what may run next on a device, filling, stamping, the
-// name of what came out, and playing it with a line for each step.
+// The panel for building a schedule by hand: a blank sheet, the ops that may run next on a device, filling, stamping, the
+// name of the resulting schedule, and playing it with one line of text per step.
 
-const MOST_CHOICES = 12; // ops that are offered at once
-const STEP_MS = 900; // of playing
+const MOST_CHOICES = 12; // ops offered at once
+const STEP_MS = 900; // time of a step while playing
 
-/** A list to choose from, which acts and goes back to its first line. */
+/** Return a drop-down list that acts on a choice and then shows its label again. */
 function menu(label, names, act) {
   const list = element('select', { 'aria-label': label }, new Option(`${label} …`, ''), ...names.map((name, i) => new Option(name, i)));
   list.onchange = () => { const chosen = list.value; list.value = ''; if (chosen !== '') attempt(() => act(Number(chosen))); };
   return list;
 }
 
-/** The tools to build with. */
+/** Return the tools for building. */
 function buildTools() {
   const sheet = editor.sheets[editor.panel];
   const names = becomes(sheet).map(({ name }) => name);
   const refused = () => { throw Error(`this schedule cannot begin blank: ${sheet.no_blank}`); };
   const placing = sheet.no_blank ? [tool('blank sheet', `Not here: ${sheet.no_blank}`, refused)] : [
-    tool('blank sheet', 'Take all ops off, and place them by hand', () => { ppsim.blank(); offer(0); sayHow(); }),
+    tool('blank sheet', 'Remove all ops, and place them by hand', () => { ppsim.blank(); offer(0); sayHow(); }),
     menu('fill the rest', POLICIES.map(({ name }) => name), policy => { ppsim.fill(policy); offerTie(); }),
-    tool('stamp', 'Repeat the selected microbatch, or 0, for all', () => ppsim.stamp(selectedMicrobatch())),
-    tool('block', 'Save its building block', () =>
+    tool('stamp', 'Give all microbatches the times of the selected one (default: microbatch 0)', () => ppsim.stamp(selectedMicrobatch())),
+    tool('block', 'Save the building block of the selected microbatch', () =>
       handOver('block.toml', blockText(sheet, stateNow(), selectedMicrobatch()), 'text/plain')),
-    tool('take off', 'Take the selected op off its row', () => withSelected((device, at) => {
+    tool('remove', 'Remove the selected op from its row', () => withSelected((device, at) => {
       ppsim.remove(device, at);
       editor.selected = view.op = null;
       offer(device, at);
     }))];
   return element('div', { className: 'tools', role: 'toolbar', 'aria-label': 'Build' }, ...placing,
-    ...names.length ? [menu('become', names, number => ppsim.become(number))] : [],
-    tool('play', 'Play, with a line a step (P)', togglePlay), tool('step', 'The next step of it', () => { stopPlay(); playStep(); }));
+    ...names.length ? [menu('turn into', names, number => ppsim.become(number))] : [],
+    tool('play', 'Play the schedule, with one line of text per step (P)', togglePlay), tool('step', 'Show the next step', () => { stopPlay(); playStep(); }));
 }
 
-/** The microbatch of the selected op, or the first. */
+/** Return the microbatch of the selected op, else 0. */
 function selectedMicrobatch() {
   if (!editor.selected || editor.selected.panel !== editor.panel) return 0;
   const { device, at } = editor.selected;
@@ -40,7 +40,7 @@ function selectedMicrobatch() {
   return cell ? unpackOp(editor.sheets[editor.panel], cell[0]).microbatch : 0;
 }
 
-/** Which schedule the queues are, and what filling said; what may run next and the lesson are said anew. */
+/** Update the offered ops and the lesson; return the name of the schedule and the note of the last filling as texts. */
 function sayBuilt() {
   const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
   if (editor.offered) offer(...editor.offered);
@@ -48,7 +48,7 @@ function sayBuilt() {
   return [recognisedWords(recognised(sheet, state), sheet), state.note ?? ''].filter(Boolean);
 }
 
-/** Offer what may run where a row is pressed and free, between the ops there; never a hold. */
+/** Offer the ops that may run at the pressed place of a row; return false, as no op is dragged. */
 function offerPlace(event) {
   const at = place(event);
   if (at && !at.curve && editor.sheets[at.index] && !editor.sheets[at.index].no_blank) {
@@ -59,13 +59,13 @@ function offerPlace(event) {
   return false;
 }
 
-/** Offer the ops between which filling stopped. */
+/** Offer the tied ops at which filling stopped. */
 function offerTie() {
   const found = /^a tie on device (\d+)/.exec(stateNow().note ?? '');
   if (found) offer(Number(found[1]));
 }
 
-/** What may run next on any device: of each the first op of every kind and stage. */
+/** Return the ops that may run next on all devices: of each device the first op of every kind and stage. */
 function choicesOfAll(sheet, state) {
   return Array.from({ length: sheet.devices }, (_, device) => {
     const seen = new Set();
@@ -75,8 +75,8 @@ function choicesOfAll(sheet, state) {
 }
 
 /**
- * List the ops that may run next on a device, or behind some cells of it, or with the number of devices as `device` on
- * any; each with its start and a ghost of where it would be.
+ * List the ops that may run next on a device, or at place `at` of its queue; all devices if `device` is the number of
+ * devices. Each op has its start, and an outline while the pointer is over it.
  */
 function offer(device, at = Infinity) {
   const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
@@ -95,11 +95,11 @@ function offer(device, at = Infinity) {
     choiceButton(sheet, state, all ? cellsOf(state.queues[choice.device]).length : place, choice));
   const more = found.length > MOST_CHOICES ? ` and ${found.length - MOST_CHOICES} more` : '';
   const before = cells[place] ? [element('span', { textContent: `before ${cellText(sheet, cells[place])}:` })] : [];
-  const end = element('span', { textContent: found.length ? more : 'nothing may run here yet' });
+  const end = element('span', { textContent: found.length ? more : 'no op may run here yet' });
   return $('choices').replaceChildren(devices, ...before, ...buttons, end);
 }
 
-/** One op that may be placed: pressed it is; while it is pointed at, its ghost and its cost are shown. */
+/** Return the button that places an op; while the pointer is over it, the op's outline and its cost are shown. */
 function choiceButton(sheet, state, at, choice) {
   const { device } = choice;
   const wait = choice.waits > EPSILON * SPAN ? `, idle ${timed(choice.waits)}` : '';
@@ -119,7 +119,7 @@ function choiceButton(sheet, state, at, choice) {
   return button;
 }
 
-/** The steps of a schedule: at each time, which ops start and what they waited for. */
+/** Return the steps of a schedule in order of time: each op that starts, with a text that names the input it waited for. */
 function stepsOf(panel) {
   const { edited, kept } = TIMELINES[panel];
   const { timed: { ops, start, done, inputs } } = edited;
@@ -127,16 +127,16 @@ function stepsOf(panel) {
   const order = [...kept].filter(op => done[op] && ops.lead[op] === op).sort((a, b) => start[a] - start[b] || ops.device[a] - ops.device[b]);
   return order.map(op => {
     const source = inputs.neighbour[op];
-    const sent = source >= 0 && ops.device[source] !== ops.device[op] ? `, on what device ${ops.device[source]} sent: ${opLabel(sheet, ops, source)}` : '';
+    const sent = source >= 0 && ops.device[source] !== ops.device[op] ? ` on the result of ${opLabel(sheet, ops, source)} from device ${ops.device[source]}` : '';
     return { op, text: `${timed(start[op])}: device ${ops.device[op]} runs ${opLabel(sheet, ops, op)}${sent}` };
   });
 }
 
-/** Show the next step and say it. */
+/** Show the next step and its text. */
 function playStep() {
   const { panel } = editor;
   const steps = stepsOf(panel);
-  if (!steps.length) throw Error('nothing is placed yet');
+  if (!steps.length) throw Error('no op is placed yet');
   editor.step = ((editor.step ?? -1) + 1) % steps.length;
   const { op, text } = steps[editor.step];
   view.op = { panel, op: TIMELINES[panel].kept.indexOf(op) };

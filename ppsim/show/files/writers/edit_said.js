@@ -1,12 +1,12 @@
-// What the page says of an edited schedule: what an edit costs, how far it is above what is proved, and of queues that
-// wait for each other which ops do, in words and as lines in the chart.
+// Texts and marks of an edited schedule: the cost of an edit, the distance to a proved bound, and the ops that wait for
+// each other in a deadlock.
 
-/** A time with its sign, such as +0.5 t_F. */
+/** Return a time with its sign, such as +0.5 t_F. */
 const signedTime = time => `${time < 0 ? '' : '+'}${timed(Math.abs(time) < EPSILON * SPAN ? 0 : time)}`;
 
-const SORTED = [new WeakMap(), new WeakMap()]; // by queue, its ops in the order of their codes: as they are, and halved
+const SORTED = [new WeakMap(), new WeakMap()]; // by queue, its sorted ops: unchanged, and with full backwards as halves
 
-/** The ops of a queue without their order; with `halves` a full backward counts as its two halves. */
+/** Return the sorted ops of a queue; with `halves`, a full backward counts as I and W. */
 function sortedOps(sheet, queue, halves) {
   const known = SORTED[+halves];
   if (known.has(queue)) return known.get(queue);
@@ -20,7 +20,7 @@ function sortedOps(sheet, queue, halves) {
   return known.get(queue);
 }
 
-/** Whether every device has the ops that it began with, in whatever order. */
+/** Return whether every device has its original ops, in any order. */
 const hasSameOps = (sheet, { queues }, halves) => queues.every((queue, device) => {
   const first = sheet.base.queues[device];
   if (queue === first) return true;
@@ -28,7 +28,7 @@ const hasSameOps = (sheet, { queues }, halves) => queues.every((queue, device) =
   return own.length === other.length && own.every((code, i) => code === other[i]);
 });
 
-/** A time that no order of a state's ops beats, and of what it is proved; null where none is known. */
+/** Return a lower bound on the makespan of a state's ops, and the ops for which it is proved; null if none is known. */
 function boundOf(sheet, state, answer, original) {
   if (state.sources.length !== sheet.base.sources.length || state.sources.some((source, i) => source !== i)) return null;
   if (hasSameOps(sheet, state, false)) {
@@ -40,23 +40,23 @@ function boundOf(sheet, state, answer, original) {
   return split ? { time: sheet.bound_split, of: 'these ops, backwards split or not, in any memory' } : null;
 }
 
-/** How far a time is above what is proved, in words. */
+/** Return the distance of a makespan to its bound as text. */
 function aboveBound(bound, makespan) {
   if (!bound) return '';
   const above = makespan - bound.time;
-  return above <= EPSILON * makespan ? `no order of ${bound.of} takes less` : `${timed(above)} above what is proved of ${bound.of}`;
+  return above <= EPSILON * makespan ? `no order of ${bound.of} takes less` : `${timed(above)} above the proved bound of ${bound.of}`;
 }
 
-/** The devices that hold more than the cap, in the unit of the page's first curve. */
+/** Return the devices whose peak exceeds the cap, in the unit of the page's first curve. */
 const overCap = ({ curves: [curve] }) => REPORT.cap ? [...curve.peak.keys()].filter(device => curve.peak[device] > capAt(device) * (1 + EPSILON)) : [];
 
-/** The same in words, none where no device does. */
+/** Return the devices above the cap as a list of one text; empty if there are none. */
 function capWords(timeline) {
   const over = overCap(timeline);
   return over.length ? [`above the cap on device${over.length > 1 ? 's' : ''} ${over.join(', ')}`] : [];
 }
 
-/** The entries of the legend for the kinds of op that the page shows now, and the causes of idle time. */
+/** Return the legend's entries for the kinds of op and the causes of idle time in the edited timelines. */
 function legendOfEdits() {
   if (!TIMELINES.some(({ edited }) => edited)) return REPORT.legend;
   const kinds = new Set(TIMELINES.flatMap(({ ops }) => [...ops.kind]));
@@ -73,31 +73,31 @@ function legendOfEdits() {
   return [...known.slice(0, first), ...more, ...known.slice(first), ...bubble];
 }
 
-/** What each device holds at most, with the unit once. */
+/** Return the peaks of all devices as text, with the unit once. */
 function heldWords({ held }) {
   const unit = held[0].split(' ').slice(1).join(' ');
   return `${held.map(each => each.split(' ')[0]).join(' ')} ${unit}`;
 }
 
-/** What an edited timeline amounts to, against the schedule that it began as. */
+/** Return one line on an edited timeline: makespan and its change, bubble, peaks, cap and bound. */
 function editedLine(panel) {
   const timeline = TIMELINES[panel];
   const { edited } = timeline;
   const before = begunOf(panel);
-  if (edited.missing && !edited.stuck) return `${edited.missing} ops are to be placed. So far ${timed(edited.makespan)}, peak ${heldWords(timeline)}.`;
+  if (edited.missing && !edited.stuck) return `${edited.missing} ops left to place. So far ${timed(edited.makespan)}, peak ${heldWords(timeline)}.`;
   if (!edited.valid) {
     const ran = edited.timed.done.reduce((sum, done) => sum + done, 0);
     return `Cannot run: ${stuckWords(editor.sheets[panel], edited.timed, edited.stuck)}. ${ran} of ${edited.timed.done.length} ops run, until ${timed(edited.makespan)}.`;
   }
   const parts = [`${timed(edited.makespan)}, ${signedTime(edited.makespan - before.makespan)}`, `bubble ${percent(edited.bubble_rate)}`, `peak ${heldWords(timeline)}`];
   const { makespan: ran } = editor.originals[panel];
-  if (Math.abs(ran - before.makespan) > EPSILON * ran) parts.push(`the run took ${timed(ran)}, with waits that edits leave out`);
+  if (Math.abs(ran - before.makespan) > EPSILON * ran) parts.push(`the run took ${timed(ran)}, with waits that edits do not model`);
   parts.push(...capWords(timeline));
   const bound = aboveBound(boundOf(editor.sheets[panel], stateNow(panel), edited, editor.originals[panel]), edited.makespan);
   return [...parts, ...bound ? [bound] : []].join(' · ');
 }
 
-/** Ops that do not run are veiled; those that wait for each other are framed and joined; the held op has a ghost. */
+/** Return the marks of edits as SVG: ops that cannot run are faded, deadlocked ops framed and joined, the dragged op outlined. */
 function editMarks(panel, geometry, theme, index) {
   const { timeline } = panel;
   const { edited } = timeline;
@@ -121,7 +121,7 @@ function editMarks(panel, geometry, theme, index) {
   return `<g class="stuck">${found.join('')}</g>`;
 }
 
-/** The outline of the selected op where it is drawn on a strip below its row. */
+/** Return the outline of the selected op as SVG if it is drawn on a strip below its row. */
 function selectedOnStrip(panel, geometry, theme) {
   const { lane, bands } = panel.timeline;
   const { panel: number, device, at } = editor.selected;
@@ -133,7 +133,7 @@ function selectedOnStrip(panel, geometry, theme) {
   return stroked([place], theme.ink, 2.5);
 }
 
-/** Where the held op would land, and where the timeline would end. */
+/** Return outlines as SVG: the dragged op at its new place, and the new end of the timeline. */
 function ghostMarks(panel, geometry, theme) {
   const { answer, op, device, sheet } = editor.ghost;
   const { start, end, done } = answer.timed;
@@ -146,7 +146,7 @@ function ghostMarks(panel, geometry, theme) {
   return `<g class="ghost">${stroked([place], theme.page, 4)}${stroked([place, `M${x} 0v${panel.height}`], theme.ink, '2" stroke-dasharray="4 3')}</g>`;
 }
 
-/** What the held op would cost where it is. */
+/** Return the cost of an edit that is shown ahead: makespan, bubble, peaks, and changes of idle time. */
 function ghostWords({ answer, sheet, before, panel }) {
   if (!answer.valid || !before.valid) return answer.valid ? timed(answer.makespan) : `cannot run: ${stuckWords(sheet, answer.timed, answer.stuck)}`;
   const causes = [before, answer].map(({ timed: each, makespan }) => sumsByCause(idleOfQueues(sheet, each, makespan)));
@@ -158,6 +158,6 @@ function ghostWords({ answer, sheet, before, panel }) {
   const times = drawnTimes(answer.timed, answer.makespan);
   const over = REPORT.cap ? capWords({ curves: curvesOf(sheet, answer.timed, times, answer, editor.originals[panel]) }) : [];
   const lines = [`${timed(answer.makespan)} · bubble ${percent(answer.bubble_rate)}`, `peak activations ${peaks.join(' ')}`, ...over,
-    changes.length ? `idle: ${changes.join(', ')}` : 'as much idle time of each cause'];
+    changes.length ? `idle: ${changes.join(', ')}` : 'idle time of each cause as before'];
   return lines.join('\n');
 }

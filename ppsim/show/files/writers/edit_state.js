@@ -1,16 +1,16 @@
-// A schedule that is edited: its queues, what can be done to them, undo and redo, and the address that holds all of it.
-// Queues are never changed in place, so that undo brings back what was there.
+// The edited schedule: its queues, the edits, undo and redo, and the edits as a part of the page's address.
+// Queues are never changed in place, so undo restores the ones before.
 
-const LONGEST_ADDRESS = 4000; // letters of edits that a link may have
-const MOST_EDITS = 5000; // that are done again at once
-const MOST_MS = 5000; // that doing them may take
+const LONGEST_ADDRESS = 4000; // characters of edits in a link
+const MOST_EDITS = 5000; // edits of a link
+const MOST_MS = 5000; // time to repeat the edits of a link
 const editor = {
   sheets: [], originals: [], past: [], at: 0, panel: 0, on: false,
-  kept: new Map(), // by what they begin with: edits that wait until the page shows it again
-  left: null, // how many of these were left last
+  kept: new Map(), // by base number: edits that wait until the page shows their schedule again
+  left: null, // the count of edits that were put aside last
 };
 
-/** What a timeline's page carries to edit it, unpacked; null where it cannot be edited. */
+/** Return the data for editing a timeline, unpacked; null if it cannot be edited. */
 async function sheetOf(timeline) {
   const { edit, ops } = timeline;
   if (!edit || edit.off) return null;
@@ -48,7 +48,7 @@ async function sheetOf(timeline) {
   return sheet;
 }
 
-/** A queue as cells: an op each, or the two of a pair. */
+/** Return a queue as cells: one op each, or the two ops of a pair. */
 function cellsOf(queue) {
   const cells = [];
   for (let i = 0; i < queue.length; i++) cells.push(queue[i] % 2 ? [queue[i], queue[++i]] : [queue[i]]);
@@ -60,16 +60,16 @@ const cellText = (sheet, cell) => {
   return labels.length > 1 ? `(${labels.join(';')})OVERLAP_F_B` : labels[0];
 };
 
-/** The queues as torch's CSV writes them, which `ppsim run` reads. */
+/** Return the queues as torch's CSV, which `ppsim run` reads. */
 const csvOf = (sheet, { queues }) => `${queues.map(queue => cellsOf(queue).map(cell => cellText(sheet, cell)).join(',')).join('\n')}\n`;
 
-/** A place that is a whole number from 0 to below `count`; throws where it is none. */
+/** Return a whole number from 0 to below `count`; throw an error for other values. */
 function placeIn(value, count, what) {
   if (!Number.isInteger(value) || value < 0 || value >= count) throw Error(`not a ${what}: ${String(value).slice(0, 20)}; expected 0 to ${count - 1}`);
   return value;
 }
 
-/** The cells of a device, and the place of one of them. */
+/** Return the cells of a device, after a check that `at` is the place of one of them. */
 function cellAt(sheet, state, device, at) {
   const cells = cellsOf(state.queues[placeIn(device, sheet.devices, 'device')]);
   placeIn(at, cells.length, 'place in the queue');
@@ -80,20 +80,20 @@ const withCells = (state, device, cells) => ({ ...state, queues: state.queues.wi
 
 const isKind = (sheet, code, kind) => unpackOp(sheet, code).kind === kind;
 
-/** The place of a full backward in a cell, -1 where it has none. */
+/** Return the place of a full backward in a cell; -1 if there is none. */
 const fullBackward = (sheet, cell) => cell.findIndex(code => isKind(sheet, code, BACKWARD_KIND));
 
-/** A cell with a full backward as two: I takes its place, and W comes right behind. */
+/** Return a cell with a full backward as two cells: I takes its place, and W follows. */
 function splitCell(sheet, cell) {
   if (sheet.each && cell.length > 1)
-    throw Error(`${cellText(sheet, cell)} was timed as one; it cannot be split`);
+    throw Error(`${cellText(sheet, cell)} was timed as one op; it cannot be split`);
   const whole = fullBackward(sheet, cell);
   const { stage, microbatch, paired } = unpackOp(sheet, cell[whole]);
   const first = cell.with(whole, packOp(sheet, INPUT_KIND, stage, microbatch, paired));
   return [first, [packOp(sheet, WEIGHTS_KIND, stage, microbatch)]];
 }
 
-/** The cells of a device with halves of backwards joined where their I is; null where no two of `wanted` halves meet. */
+/** Return a device's cells with I and W joined to B at the place of I, where `wanted`; null if there is nothing to join. */
 function joinedCells(sheet, cells, wanted = () => true) {
   const alone = new Set(cells.filter(cell => cell.length === 1).map(([code]) => code));
   const gone = new Set();
@@ -108,7 +108,10 @@ function joinedCells(sheet, cells, wanted = () => true) {
   return gone.size ? found.filter(([code]) => !gone.has(code)) : null;
 }
 
-/** A state with the cells of a device changed, or of all where `which` counts the devices; throws where none is. */
+/**
+ * Return a state with the cells of one device changed, or of all if `which` is the number of devices; throw an error if
+ * no cell changes.
+ */
 function withDevices(sheet, state, which, change, none) {
   placeIn(which, sheet.devices + 1, 'device');
   let changes = 0;
@@ -121,28 +124,28 @@ function withDevices(sheet, state, which, change, none) {
   return { ...state, queues };
 }
 
-/** The device of a stage in the other replica of the model. */
+/** Return the device of a stage in the other replica of the model. */
 const mirrored = ({ placement: [own, other] }, device, stage) => own[stage] === device ? other[stage] : own[stage];
 
-/** The device that may run a cell as well, in the other replica of the model; throws where there is none. */
+/** Return the device that has a cell's stage in the other replica of the model; throw an error if there is none. */
 function otherDevice(sheet, state, device, at) {
   const cell = cellAt(sheet, state, device, at)[at];
   const name = cellText(sheet, cell);
   const { stage } = unpackOp(sheet, cell[0]);
   const stays = `${name} stays on device ${device}`;
-  if (stage < 0) throw Error(`${stays}: it is of that device, not of a stage`);
+  if (stage < 0) throw Error(`${stays}: it belongs to that device, not to a stage`);
   if (sheet.placement.length < 2) throw Error(`${stays}, which alone has the weights of stage ${stage}`);
-  if (sheet.collects) throw Error(`${stays}: its device has collectives that are issued in its order`);
+  if (sheet.collects) throw Error(`${stays}: collectives of the device follow the order of its queue`);
   return mirrored(sheet, device, stage);
 }
 
-/** The first of some cells that starts after a time, or as late and can run after it; their number where none does. */
+/** Return the place of the first cell with a later key (start, then rank); the number of cells if there is none. */
 function placeAfter(cells, [time, rank]) {
   const at = cells.findIndex(({ key }) => key[0] > time || key[0] === time && key[1] > rank);
   return at < 0 ? cells.length : at;
 }
 
-/** The cells of every device, each with its start and its rank. */
+/** Return the cells of every device, each with its key: start and rank. */
 function rankedCells(sheet, state) {
   const { ops, start, done, rank } = timeQueues(sheet, state);
   return state.queues.map((queue, device) => {
@@ -155,7 +158,7 @@ function rankedCells(sheet, state) {
   });
 }
 
-/** What can be done to a state, by the letter that the address has for it; each returns the next state, or throws. */
+/** The edits, by their letter in the address; each returns the next state, or throws an error. */
 const EDITS = {
   /** Move a cell of a device to another place in its queue. */
   m(sheet, state, device, from, to) {
@@ -166,8 +169,8 @@ const EDITS = {
     return withCells(state, device, cells);
   },
   /**
-   * Move the microbatch of a cell, or both of a pair, to the other replica of the model, with all that is copied; the cell
-   * goes to a place, the rest by its time.
+   * Move the microbatch of a cell (both of a pair) to the other replica of the model, with its copies. The cell goes to a
+   * given place, its other ops to places by their start.
    */
   c(sheet, state, device, from, to) {
     const target = otherDevice(sheet, state, device, from);
@@ -195,7 +198,7 @@ const EDITS = {
     stay[target].splice(place, 0, { cell: held });
     return { ...state, queues: stay.map(cells => cells.flatMap(({ cell }) => cell)) };
   },
-  /** Split a backward into I, which takes its place, and W right behind. */
+  /** Split a backward into I, which takes its place, and W right after it. */
   s(sheet, state, device, at) {
     const cells = cellAt(sheet, state, device, at);
     if (fullBackward(sheet, cells[at]) < 0)
@@ -203,16 +206,16 @@ const EDITS = {
     cells.splice(at, 1, ...splitCell(sheet, cells[at]));
     return withCells(state, device, cells);
   },
-  /** Split all backwards of a device, or of all. */
+  /** Split all backwards of a device, or of all devices. */
   d(sheet, state, which) {
     const split = cells => cells.some(cell => fullBackward(sheet, cell) >= 0)
       && cells.flatMap(cell => fullBackward(sheet, cell) < 0 ? [cell] : splitCell(sheet, cell));
     return withDevices(sheet, state, which, split, 'no full backward');
   },
-  /** Join all halves of backwards of a device, or of all. */
+  /** Join all halves of backwards of a device, or of all devices. */
   u: (sheet, state, which) =>
     withDevices(sheet, state, which, cells => joinedCells(sheet, cells), 'no two halves of a backward'),
-  /** Join the two halves of a backward where its I is. */
+  /** Join the two halves of a backward at the place of its I. */
   j(sheet, state, device, at) {
     const cells = cellAt(sheet, state, device, at);
     const half = cells[at].map(code => unpackOp(sheet, code)).find(({ kind }) => kind === INPUT_KIND || kind === WEIGHTS_KIND);
@@ -223,7 +226,7 @@ const EDITS = {
       throw Error(`${cellText(sheet, cells[at])} has no other half on device ${device} to join`);
     return withCells(state, device, joined);
   },
-  /** Take a microbatch off, with all its slices; those after it are counted anew. */
+  /** Remove a microbatch with all its slices; later ones are renumbered. */
   t(sheet, state, microbatch) {
     const { slices } = sheet;
     if (sheet.rounds > 1) throw Error('a schedule of several rounds keeps its microbatches');
@@ -241,34 +244,34 @@ const EDITS = {
     }));
     return { ...state, queues, sources: state.sources.toSpliced(first, slices) };
   },
-  /** Add a microbatch: each of its ops right behind the last one's, which never makes a circle of waits. */
+  /** Add a microbatch: each of its ops follows the same op of the last microbatch, which never causes a deadlock. */
   a(sheet, state) {
     if (sheet.rounds > 1) throw Error('a schedule of several rounds keeps its microbatches');
     if (sheet.kinds.some(kind => kind.needs?.some(need => need.ahead)))
-      throw Error('no microbatch can be added: ops wait for those of the next one');
+      throw Error('no microbatch can be added: ops wait for ops of the next one');
     const last = state.sources.length - sheet.slices;
     const queues = state.queues.map(queue => cellsOf(queue).flatMap(cell => [...cell, ...copiesOf(sheet, cell, last)]));
     return { ...state, queues, sources: [...state.sources, ...state.sources.slice(last)] };
   },
 };
 
-/** Ops of one more microbatch, for those of a cell that are of the last one. */
+/** Return copies, for one more microbatch, of a cell's ops of the last microbatch. */
 const copiesOf = (sheet, cell, last) => cell.map(code => unpackOp(sheet, code)).filter(({ microbatch }) => microbatch >= last)
   .map(({ kind, stage, microbatch }) => packOp(sheet, kind, stage, microbatch + sheet.slices));
 
 const stateNow = (panel = editor.panel) => editor.past[editor.at].states[panel];
 
-/** Do an edit to a panel's state and remember it; throws where it cannot be done. */
+/** Make an edit in a panel and remember it; throw an error if it is refused. */
 function edit(panel, letter, ...numbers) {
   const [sheet, state] = [editor.sheets[panel], stateNow(panel)];
-  if (!sheet) throw Error(`this schedule cannot be edited: ${TIMELINES[panel]?.edit?.off ?? 'the page has no costs of it'}`);
+  if (!sheet) throw Error(`this schedule cannot be edited: ${TIMELINES[panel]?.edit?.off ?? 'the page has no costs for it'}`);
   const next = EDITS[letter](sheet, state, ...numbers);
   editor.past.length = editor.at + 1;
   editor.past.push({ states: editor.past[editor.at].states.with(panel, next), token: { panel, letter, numbers } });
   editor.at++;
 }
 
-/** Go back by one edit, or forth again by -1; whether there was one. */
+/** Undo one edit, or with -1 redo one; return whether there was one. */
 function stepBack(by = 1) {
   const to = editor.at - by;
   if (to < 0 || to >= editor.past.length) return false;
@@ -276,7 +279,7 @@ function stepBack(by = 1) {
   return true;
 }
 
-/** A short number of what all panels begin with, so that a link is not read for another schedule. */
+/** Return a hash of the original schedules, so that a link's edits are not made on another schedule. */
 const baseNumber = () => editor.base ??= hashOfBase();
 
 function hashOfBase() {
@@ -286,7 +289,7 @@ function hashOfBase() {
   return (sum >>> 0).toString(36);
 }
 
-/** The edits so far as a link has them, empty where there are none; moves of one cell in a row are one. */
+/** Return the edits as text for a link, empty without edits; consecutive moves of one cell are merged. */
 function editsText() {
   const tokens = [];
   for (const { token } of editor.past.slice(1, editor.at + 1)) {
@@ -300,12 +303,12 @@ function editsText() {
   return [baseNumber(), ...tokens.map(({ panel, letter, numbers }) => `${panel || ''}${letter}${numbers.join('.')}`)].join('~');
 }
 
-/** Read the edits of a link, which anybody may have written: all of them, or none and why not. */
+/** Make all edits of an untrusted link; or none, and return the reason. */
 function readEdits(text) {
   const [base, ...tokens] = text.split('~');
   editor.past.length = 1;
   editor.at = 0;
-  if (base !== baseNumber()) return 'the link is of another schedule';
+  if (base !== baseNumber()) return 'the link is for another schedule';
   const begun = performance.now();
   if (tokens.length > MOST_EDITS) return `the link has ${tokens.length} edits; expected ${MOST_EDITS} at most`;
   try {
@@ -327,7 +330,7 @@ function readEdits(text) {
   return '';
 }
 
-/** What the address says of the edits: all of them, or nothing where a link would be too long. */
+/** Return the part of the address with the edits; empty if it would be too long. */
 function editsPart() {
   const text = editsText();
   return text && text.length <= LONGEST_ADDRESS ? `e=${text}` : '';

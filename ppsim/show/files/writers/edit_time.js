@@ -1,5 +1,5 @@
-// The simple model in the page: when each op of edited queues starts, and who waits for whom where they cannot finish. The
-// rules of the kinds of ops come with the page (REPORT.edit_kinds), so that they are those of core/lanes.py.
+// The simple model of time in the page: starts of the ops of edited queues, and the ops that wait for each other in a
+// deadlock. The page has the rules of kinds of ops from core/lanes.py (REPORT.edit_kinds).
 
 const ACTIVATION = 0; // numbers of results
 const GRADIENT = 1;
@@ -7,12 +7,12 @@ const NO_OP = -1;
 const MISSING = -2; // an input that no op of the queues makes
 const [FORWARD_KIND, BACKWARD_KIND, INPUT_KIND, WEIGHTS_KIND, RECOMPUTE_KIND] = [0, 1, 2, 3, 4]; // codes of kinds
 const COLLECTIVES = 3; // the stream of collectives
-const KIND_CODES = 64; // more than there are kinds: an op as one number is ((microbatch, stage + 1, kind), pair)
+const KIND_CODES = 64; // exceeds the number of kinds; an op is packed as ((microbatch, stage + 1, kind), pair)
 
 const packOp = (sheet, kind, stage, microbatch, paired = 0) =>
   ((microbatch * (sheet.stages + 1) + stage + 1) * KIND_CODES + kind) * 2 + paired;
 
-/** Kind, stage and microbatch of an op that is packed as a number, and whether it is the first of a pair. */
+/** Return kind, stage and microbatch of a packed op, and whether it is the first of a pair. */
 function unpackOp(sheet, code) {
   const paired = code % 2;
   const rest = (code - paired) / 2;
@@ -22,13 +22,13 @@ function unpackOp(sheet, code) {
   return { kind, stage: stage - 1, microbatch: (cell - stage) / (sheet.stages + 1), paired };
 }
 
-/** The ops of queues as columns, device after device, and the first op of those that start together. */
+/** Return the ops of queues as columns, device-major; `lead` is the first of the ops that start together. */
 function columnsOfQueues(sheet, queues) {
   const offsets = [0];
   for (const queue of queues) offsets.push(offsets.at(-1) + queue.length);
   const size = offsets.at(-1);
   const [kind, stage, microbatch, device, pair, lead] = Array.from({ length: 6 }, () => new Int32Array(size));
-  const meetings = new Map(); // ops on all devices: the first of them
+  const meetings = new Map(); // by code of an op on all devices: the first of these ops
   pair.fill(NO_OP);
   let op = 0;
   queues.forEach((queue, owner) => {
@@ -47,7 +47,7 @@ function columnsOfQueues(sheet, queues) {
   return { offsets, size, kind, stage, microbatch, device, pair, lead };
 }
 
-/** The op that makes a result, for each row (a stage, or a device) and microbatch. */
+/** Return the op that makes a result, for each row (a stage, or a device) and microbatch. */
 function makersOf(sheet, ops, microbatches, result) {
   const rows = Math.max(sheet.stages, sheet.devices);
   const made = new Int32Array(rows * microbatches).fill(NO_OP);
@@ -59,8 +59,9 @@ function makersOf(sheet, ops, microbatches, result) {
 }
 
 /**
- * What every op waits for, but for the op before it on its lane: `at[op]` to `at[op + 1]` are its places in `source`
- * (`MISSING` where no op makes it) and in `lag`, the time that the message takes. `neighbour` is the stage's own input.
+ * Return the inputs of every op as columns: places `at[op]` to `at[op + 1]` of `source` (the op that makes the input,
+ * `MISSING` if there is none) and of `lag` (time of the message). `neighbour` is the input from the neighbouring stage.
+ * The op before it on its lane is not an input.
  */
 function inputsOfQueues(sheet, ops, microbatches) {
   const makers = [];
@@ -105,10 +106,10 @@ function inputsOfQueues(sheet, ops, microbatches) {
 const fedBack = (sheet, ops, op) => sheet.feedsBack && sheet.rounds > 1 && ops.kind[op] === FORWARD_KIND && ops.stage[op] === 0
   && ops.microbatch[op] >= sheet.roundMicrobatches;
 
-/** The time of a message from one device to another. */
+/** Return the latency of a message from one device to another. */
 const latency = ({ comm, devices }, from, to) => from === to ? 0 : typeof comm === 'number' ? comm : comm[from * devices + to];
 
-/** The op that makes a stage's input: the neighbour's result, or what its own stage left. */
+/** Return the op that makes an op's input: on the neighbouring stage, or the forward of the same stage. */
 function neighbour(sheet, ops, op, kind, made) {
   const [stage, microbatch] = [ops.stage[op], ops.microbatch[op]];
   const of = (result, row) => {
@@ -120,10 +121,10 @@ function neighbour(sheet, ops, op, kind, made) {
   return stage < sheet.stages - 1 ? of(GRADIENT, stage + 1) : of(ACTIVATION, stage);
 }
 
-/** The round that a microbatch belongs to. */
+/** Return the round of a microbatch. */
 const roundOf = (sheet, microbatch) => sheet.rounds > 1 ? Math.floor(microbatch / sheet.roundMicrobatches) : 0;
 
-/** The op that makes one of a kind's other needs. */
+/** Return the op that makes another need of an op's kind; NO_OP if the need does not apply. */
 function needed(sheet, ops, op, need, made, microbatches) {
   const [stage, device, last] = [ops.stage[op], ops.device[op], sheet.stages - 1];
   if (need.unless !== undefined && made(need.unless, device, ops.microbatch[op]) !== NO_OP) return NO_OP;
@@ -140,7 +141,7 @@ function needed(sheet, ops, op, need, made, microbatches) {
   return found === NO_OP && need.must ? MISSING : found;
 }
 
-/** The op with which the message of each op leaves; null where each result leaves by itself. */
+/** Return the op after which each op's message leaves; null if every message leaves as its op ends. */
 function departures(sheet, ops, made) {
   if (!sheet.kinds.some(kind => kind.posts)) return null;
   const leaves = Int32Array.from({ length: ops.size }, (_, op) => op);
@@ -152,7 +153,7 @@ function departures(sheet, ops, made) {
   return leaves;
 }
 
-/** The op before each on its lane, which is one stream of one device. */
+/** Return the op before each op on its lane, which is one stream of one device. */
 function beforeOnLane(sheet, ops) {
   const before = new Int32Array(ops.size).fill(NO_OP);
   for (let device = 0; device < sheet.devices; device++) {
@@ -166,7 +167,7 @@ function beforeOnLane(sheet, ops) {
   return before;
 }
 
-/** How long an op takes by itself, and two as a pair. */
+/** Return functions to the duration of an op alone, and of two ops as a pair. */
 function durationRules(sheet, ops, sources) {
   const factor = op => (sheet.scale ? sheet.scale[ops.kind[op]][sources[ops.microbatch[op]]] : 1)
     / (sheet.speed ? sheet.speed[ops.device[op]] : 1);
@@ -186,7 +187,7 @@ function durationRules(sheet, ops, sources) {
   return { single, together: sheet.each ? single : together };
 }
 
-/** How long each op takes; ops that start together take the longest of them, and both of a pair the pair's time. */
+/** Return the duration of each op; ops that start together have the longest duration, ops of a pair the pair's. */
 function durationsOfQueues(sheet, ops, sources) {
   const duration = new Float64Array(ops.size);
   const { single, together } = durationRules(sheet, ops, sources);
@@ -200,7 +201,7 @@ function durationsOfQueues(sheet, ops, sources) {
   return longest.map((_, op) => longest[ops.lead[op]]);
 }
 
-/** The time that an op of a run took; halves of a backward that ran whole share its time as the costs say. */
+/** Return the measured time of an op; I and W of a backward that ran whole share its time in proportion to their costs. */
 function ownDuration(sheet, kind, stage, microbatch, device) {
   const of = code => sheet.each.get(packOp(sheet, code, stage, microbatch) * sheet.devices + device);
   const known = of(kind);
@@ -213,9 +214,8 @@ function ownDuration(sheet, kind, stage, microbatch, device) {
 }
 
 /**
- * Time edited queues: the longest path to every op. Ops that start together are one. `done` tells which ops run, and
- * `bound` the op whose end or message set each start, as in engine/simple/longest_path.py; `rank` counts them in an order
- * in which they can run.
+ * Time edited queues by the longest path to every op. `done` is 1 for ops that run, `bound` is the op whose end or message
+ * determined the start, as in engine/simple/longest_path.py, and `rank` is a place in an order in which ops can run.
  */
 function timeQueues(sheet, { queues, sources }) {
   const ops = columnsOfQueues(sheet, queues);
@@ -232,7 +232,7 @@ function timeQueues(sheet, { queues, sources }) {
       for (let i = inputs.at[op]; i < inputs.at[op + 1]; i++) {
         if (inputs.source[i] < 0) awaited[own]++;
         else if (lead[inputs.source[i]] !== own) link(lead[inputs.source[i]], own);
-        else awaited[own]++; // a pair that waits for itself
+        else awaited[own]++; // ops that start together and wait for each other never run
       }
     }
   }, awaited);
@@ -245,7 +245,7 @@ function timeQueues(sheet, { queues, sources }) {
     let [begin, cause] = [-1, NO_OP];
     for (let m = members.at[first]; m < members.at[first + 1]; m++) {
       const own = startOf(members.to[m], before, lead, inputs, end);
-      // A pair has the inputs of both, its first op's before; of ops on all devices the last one decides.
+      // A pair waits for the inputs of both ops; on ties the first op's input is the cause.
       if (own.time > begin) [begin, cause] = [own.time, own.cause];
     }
     for (let m = members.at[first]; m < members.at[first + 1]; m++) {
@@ -259,7 +259,7 @@ function timeQueues(sheet, { queues, sources }) {
   return { ops, inputs, sources, before, duration, start, end, rank, bound, done, valid: ran === size && !earlyOps(sheet, ops).length };
 }
 
-/** Links from ops as columns: `at[op]` to `at[op + 1]` are the places in `to`; counted at their ends in `arriving`. */
+/** Return links as columns: places `at[op]` to `at[op + 1]` of `to`; `arriving` counts the links that end at each op. */
 function linksOf(size, list, arriving = null) {
   const at = new Int32Array(size + 1);
   list(from => { at[from + 1]++; });
@@ -270,7 +270,7 @@ function linksOf(size, list, arriving = null) {
   return { at, to };
 }
 
-/** When an op can start, and the op that decides it: the one before on its lane, of later ones the first. */
+/** Return the earliest start of an op, and its cause: the op before it on its lane, or the first input that arrives last. */
 function startOf(op, before, lead, inputs, end) {
   const follows = before[op] >= 0 && lead[before[op]] !== lead[op];
   let [time, cause] = follows ? [end[before[op]], before[op]] : [0, NO_OP];
@@ -281,10 +281,10 @@ function startOf(op, before, lead, inputs, end) {
   return { time, cause };
 }
 
-/** Ops that run before one that no message holds them behind, as [op, the one it needs, what that is]. */
+/** Return ops that are queued before an op they need on the same device, as [op, needed op, its description]. */
 const earlyOps = (sheet, ops) => [...earlySlices(sheet, ops), ...earlyBackwards(ops)];
 
-/** Backwards ahead of their recompute, which only the order of the queue holds. */
+/** Return backwards queued before their recompute. */
 function earlyBackwards(ops) {
   if (!ops.kind.includes(RECOMPUTE_KIND)) return [];
   const backward = new Map();
@@ -295,7 +295,7 @@ function earlyBackwards(ops) {
     .map(op => [backward.get(cell(op)), op, 'its recompute']);
 }
 
-/** Ops, each with the slice of its sequence that must stand before it (core/slices.py). */
+/** Return ops with the slice of their sequence that must precede them (core/slices.py). */
 function sliceOrder(sheet, ops) {
   if (sheet.slices === 1) return [];
   const found = [];
@@ -312,7 +312,7 @@ function sliceOrder(sheet, ops) {
   return found;
 }
 
-/** Slices that run before one that they need. */
+/** Return slices that are queued before a slice they need. */
 const earlySlices = (sheet, ops) => sliceOrder(sheet, ops).filter(([op, need]) => op < need)
   .map(each => [...each, 'the slice of its sequence that it needs']);
 
@@ -320,12 +320,12 @@ const stagedLabel = (sheet, kind, stage, microbatch) => `${stage < 0 ? '' : stag
 const opLabel = (sheet, ops, op) => stagedLabel(sheet, ops.kind[op], ops.stage[op], ops.microbatch[op]);
 
 /**
- * Why queues cannot finish: a circle of [op, the op that it waits for, the op at which that one's lane stands], or one
- * op whose input no op makes, or a slice that runs too early.
+ * Return why queues cannot finish: a cycle of [op, the op it waits for, the op that blocks the lane of that one], an op
+ * whose input no op makes, or an op that is queued too early.
  */
 function whyStuck(sheet, timed) {
   const { ops, inputs, done } = timed;
-  const stand = new Map(); // by lane, the first op that cannot run
+  const stand = new Map(); // by lane: the first op that cannot run
   const laneOf = op => ops.device[op] * 4 + (sheet.kinds[ops.kind[op]].stream ?? 0);
   for (let op = 0; op < ops.size; op++) if (!done[op] && !stand.has(laneOf(op))) stand.set(laneOf(op), op);
   if (!stand.size) {
@@ -339,7 +339,7 @@ function whyStuck(sheet, timed) {
         if (inputs.source[i] < 0 || !done[inputs.source[i]]) waits.set(lane, [op, inputs.source[i]]);
   const come = new Set([...stand].filter(([lane]) => !waits.has(lane)).map(([, head]) => head));
   for (const [lane, head] of stand) {
-    if (waits.has(lane)) continue; // its op waits for the same one on another device
+    if (waits.has(lane)) continue; // other ops of the lane wait for the same op on another device
     for (let op = 0; op < ops.size; op++)
       if (ops.lead[op] === ops.lead[head] && !come.has(op) && !waits.has(lane)) waits.set(lane, [head, op]);
   }
@@ -355,7 +355,7 @@ function whyStuck(sheet, timed) {
   }) };
 }
 
-/** The same in words, as `ppsim check` says it. */
+/** Return why queues cannot finish as text, in the words of `ppsim check`. */
 function stuckWords(sheet, timed, stuck) {
   const { ops } = timed;
   const where = op => `${opLabel(sheet, ops, op)} (device ${ops.device[op]})`;

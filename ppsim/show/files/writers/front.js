@@ -1,10 +1,10 @@
 // Time against memory: the points, a front for each group, and the same points as a table.
 
 const DATA = JSON.parse($('ppsim-data').textContent);
-let WIDE = 820; // at most; narrower where the page is, that texts keep their size
+let WIDE = 820; // of the chart at most; less on a narrow page, so that texts keep their size
 let TALL = 560;
 const EDGE = { left: 62, right: 24, top: 16, bottom: 48 };
-const CROWD = 28; // above so many points only those of fronts have their names beside them; the pointer tells the others
+const CROWD = 28; // with more points, only points of fronts have a name; others show it under the pointer
 const hidden = new Set(); // families that the reader has switched off
 let sorting = { by: 'time', up: true };
 
@@ -18,7 +18,7 @@ const lookOf = family => DATA.families[family];
 function draw() {
   const points = shownPoints();
   if (!points.length) {
-    $('chart').innerHTML = '<p class="muted">no point has this name</p>';
+    $('chart').innerHTML = '<p class="muted">no name contains this text</p>';
     return fillTable(points);
   }
   WIDE = Math.min(820, Math.max(320, $('chart').clientWidth));
@@ -54,7 +54,7 @@ function draw() {
 
 const tellPoint = p => `${p.name}\n${DATA.time}: ${p.text[0]}\n${DATA.memory}: ${p.text[1]}${p.best ? '\non the front' : ''}`;
 
-/** The line that joins a group's front: nothing lies below and left of it. */
+/** Return the stepped line through a group's Pareto front as an SVG path. */
 function frontLine(best, x, y) {
   const ordered = [...best].sort((a, b) => a.time - b.time);
   if (!ordered.length) return '';
@@ -63,7 +63,7 @@ function frontLine(best, x, y) {
   return `<path d="${path}" fill="none" stroke="var(--muted)" stroke-width="1.2"/>`;
 }
 
-/** The lines of the fronts as boxes, which names keep off where they can. */
+/** Return boxes around the lines of the fronts, which names avoid if they can. */
 function frontBoxes(points, x, y) {
   return [...new Set(points.map(p => p.group))].flatMap(group => {
     const best = points.filter(p => p.best && p.group === group).sort((a, b) => a.time - b.time);
@@ -75,8 +75,9 @@ function frontBoxes(points, x, y) {
 }
 
 /**
- * Names beside points, those of fronts first, each where it covers no other name and no point, and no line of a front if
- * there is such a place; a line leads to one that is moved away. In a crowd only fronts have names.
+ * Return the names of points as SVG, points of fronts first. A name covers no other name and no point, and no line of a
+ * front if there is such a place; a thin line joins a name that is far from its point. With more than CROWD points, only
+ * points of fronts have names.
  */
 function names(points, x, y) {
   const taken = points.map(p => ({ left: x.at(p.time) - 6, right: x.at(p.time) + 6, top: y.at(p.memory) - 6, bottom: y.at(p.memory) + 6 }));
@@ -115,7 +116,7 @@ function fillTable(points) {
   for (const row of $('table').querySelectorAll('tbody tr')) row.onpointerenter = () => pick(+row.dataset.place, false);
 }
 
-/** Mark a point in the chart and in the table; ``far`` brings its row into sight. */
+/** Mark a point in the chart and in the table; `far` scrolls to its row. */
 function pick(place, far) {
   for (const item of document.querySelectorAll('[data-place]')) {
     item.classList.toggle('on', +item.dataset.place === place);
@@ -137,7 +138,7 @@ function showLegend() {
     };
 }
 
-/** The colour of a shade from 0 to 1, and that of the text on it. */
+/** Return the style of a cell: its background for a shade from 0 to 1, and a text colour with contrast. */
 function heatLook(shade) {
   const [low, high] = DATA.heat.colours[+(root.dataset.theme === 'dark')]
     .map(colour => [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16)));
@@ -153,7 +154,7 @@ function showHeat() {
   $('heat').hidden = false;
   if (!$('metric').options.length) $('metric').append(...maps.map(({ heading }, place) => new Option(heading, place)));
   const { meaning, text, shade, best } = maps[+$('metric').value];
-  $('meaning').textContent = `${meaning}; outlined: the least of that M on as many devices; -: the schedule does not take the shape`;
+  $('meaning').textContent = `${meaning}; outlined: the least for this M and P; -: the schedule does not support the shape`;
   $('heat').querySelector('thead').innerHTML = `<tr><th scope="col">schedule</th><th scope="col">P</th>${microbatches
     .map(m => `<th scope="col">M = ${m}</th>`).join('')}</tr>`;
   $('heat').querySelector('tbody').innerHTML = rows.map(([name, devices], row) => `<tr><th scope="row">${escapeText(name)}</th><td>${devices}</td>${text[row]

@@ -1,12 +1,12 @@
-// How numbers are written, by the same rules as base/numbers.py.
+// Formats of numbers, by the rules of base/numbers.py.
 
 const escapeText = text => String(text).replace(/[&<>"]/g, sign => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[sign]);
-/** A text with the typographic sign of negative numbers; zero has none. */
+/** Return a number's text with the typographic minus; zero has no sign. */
 const minus = text => text.replace(/^-(?=.*[1-9i])/, '−').replace(/^-/, '');
 
-const FORMATS = new Map(); // of numbers with so many digits after the point, as making one takes long
+const FORMATS = new Map(); // by numbers of decimals, as making a format is slow
 
-/** A number with commas between thousands, and with so many digits after the point at least and at most. */
+/** Return a number with commas between thousands, and from `least` to `most` decimals. */
 function written(value, least, most) {
   const key = 100 * least + most;
   if (!FORMATS.has(key))
@@ -14,23 +14,23 @@ function written(value, least, most) {
   return FORMATS.get(key).format(value);
 }
 
-/** Four digits and all before the point, commas between thousands. */
+/** Return a number with four significant digits or all of its integer part, and commas between thousands. */
 function number(value) {
   const [size, near] = [Math.abs(value), Math.abs(+value.toPrecision(4))];
   if (near !== 0 && (near < 1e-4 || size >= 1e15)) return minus(exponential(value));
   return minus(size >= 1e4 ? written(value, 0, 0) : written(+value.toPrecision(4) + 0, 0, 20));
 }
 
-/** Four digits with an exponent, as Python writes it. */
+/** Return a number with four digits and an exponent, as Python writes it. */
 function exponential(value) {
   const [mantissa, exponent] = value.toExponential(3).split('e');
   return `${+mantissa}e${exponent.replace(/([+-])(\d)$/, '$10$2')}`;
 }
 
-/** So many digits after the point. */
+/** Return a number with a fixed number of decimals. */
 const decimals = (value, digits) => minus(written(value + 0, digits, digits));
 
-/** The numbers of a column: as many digits after the point as the one that has most, where four digits have room. */
+/** Return the numbers of a column with equal decimals: the most that any of them has, up to four digits. */
 function inColumn(values) {
   const found = values.map(value => /^−?([\d,]+)\.?(\d*)$/.exec(number(value)) ?? [number(value)]);
   const most = Math.max(...found.map(([, , part]) => part?.length ?? 0));

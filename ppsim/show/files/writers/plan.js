@@ -3,9 +3,9 @@
 const DATA = JSON.parse($('ppsim-data').textContent);
 const EDGE = { left: 54, right: 14, top: 12, bottom: 42 };
 const { sizes: SIZES, terms: TERMS, parts: PARTS } = DATA;
-const NEAR = 1.3; // plans so many times slower than the fastest are out of sight until all are asked for
+const NEAR = 1.3; // times the fastest step, above which plans are only drawn after a press of "all"
 const hidden = new Set(); // schedules that the reader has switched off
-let plans = []; // of which the first lead the table
+let plans = []; // all simulated plans
 let chosen = 0;
 let dark = 0;
 let all = false;
@@ -15,7 +15,7 @@ function unzip(packed) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip')));
 }
 
-/** The columns as one object a plan. */
+/** Return columns as one object per plan. */
 const rowsOf = columns => columns.step_s.map((_, row) => Object.fromEntries(
   Object.entries(columns).map(([key, values]) => [key, values[row]])));
 
@@ -33,13 +33,13 @@ const moreOf = plan => [`microbatches of ${plan.mbs}`, plan.layout && `${plan.la
   plan.recompute !== 'none' && `${plan.recompute} recompute${plan.layers > 0 ? ` of ${plan.layers} layers a stage` : ''}`, plan.placed]
   .filter(Boolean).join(', ');
 
-/** The plans that nothing beats in both, fastest first. */
+/** Return the Pareto front of step time and memory, fastest first. */
 function frontOf(points) {
   let least = Infinity;
   return [...points].sort((a, b) => a.step_s - b.step_s || a.memory - b.memory).filter(({ memory }) => memory < least && (least = memory, true));
 }
 
-/** A bar of parts, each as wide as its share of a whole; a mark where the cap is. */
+/** Return a bar of parts as HTML, each as wide as its share of `whole`, with a mark at the cap `at`. */
 function bar(plan, entries, whole, at = null) {
   const parts = entries.map(({ key, colour }) => `<div style="width:${(100 * plan[key] / whole).toFixed(2)}%;background:${fill(colour)}"></div>`);
   const mark = at === null ? '' : `<div class="cap" style="left:calc(${Math.min(100, 100 * at / whole).toFixed(2)}% - 2px)"></div>`;
@@ -99,11 +99,11 @@ function draw() {
   markChosen();
 }
 
-/** The fastest plan within the cap, and its cost against the fastest of all. */
+/** Show the step of the fastest plan within the cap, and how much slower it is than the fastest of all. */
 function sayCap(best) {
   const fastest = shown()[0];
   const later = best && fastest && best !== fastest ? `, ${change(best.step_s / fastest.step_s - 1)} time for ${gib(fastest.memory - best.memory)} less` : '';
-  $('capped').textContent = `${gib(cap())}: ${best ? `${number(best.step_s)} s a step${later}` : 'nothing simulated fits'}`;
+  $('capped').textContent = `${gib(cap())}: ${best ? `${number(best.step_s)} s a step${later}` : 'no simulated plan fits'}`;
 }
 
 function markChosen() {
@@ -118,8 +118,8 @@ function choose(place) {
   const commands = Object.entries({ ...texts, ppsim: [DATA.base, ...fixed(plan)].join(' ') });
   $('plan').innerHTML = `<h2>${escapeText(nameOf(plan))}</h2><p>${escapeText(moreOf(plan))}</p>`
     + `<p>${number(plan.step_s)} s a step · ${number(plan.tokens)} tokens/s per GPU · MFU ${percent(plan.mfu)} · bubble ${percent(plan.bubble)}</p>`
-    + `<h3>where a step goes</h3>${bar(plan, TERMS, plan.step_s)}${listOf(plan, TERMS, 's')}`
-    + `<h3>what fills ${gib(plan.memory)} of the fullest GPU, of ${gib(DATA.cap)}</h3>${bar(plan, PARTS, Math.max(DATA.cap, plan.memory), DATA.cap)}${listOf(plan, PARTS, 'GiB')}`
+    + `<h3>parts of a step</h3>${bar(plan, TERMS, plan.step_s)}${listOf(plan, TERMS, 's')}`
+    + `<h3>parts of the memory: ${gib(plan.memory)} of ${gib(DATA.cap)} on the fullest GPU</h3>${bar(plan, PARTS, Math.max(DATA.cap, plan.memory), DATA.cap)}${listOf(plan, PARTS, 'GiB')}`
     + commands.map(([name, text], at) => `<h3>${escapeText(name)} <button type="button" data-copy="${at}">copy</button> <output></output></h3><pre tabindex="0">${escapeText(text)}</pre>`).join('')
     + refused.map(reason => `<p class="muted">${escapeText(reason)}</p>`).join('');
   for (const button of $('plan').querySelectorAll('[data-copy]'))
@@ -129,18 +129,18 @@ function choose(place) {
   showRun(place).catch(fault);
 }
 
-/** Below them its timeline and its ranks. */
+/** Show the timeline and the ranks of a plan. */
 async function showRun(place) {
   const timeline = await timelineOf(place);
   if (place !== chosen) return;
-  $('run-of').innerHTML = timeline + (DATA.perNode ? ranksOf(plans[place]) + sentOf(place) : ''); // none of nodes of unequal sizes
+  $('run-of').innerHTML = timeline + (DATA.perNode ? ranksOf(plans[place]) + sentOf(place) : ''); // no map if nodes have unequal sizes
   drawRun();
   if (!DATA.perNode) return;
   followRanks(plans[place]);
   drawLines();
 }
 
-/** The options that leave a search this plan alone. */
+/** Return the options with which `ppsim plan` finds only this plan. */
 const fixed = plan => [...DATA.sizes.filter(key => key !== 'dp').map(key => `--${key} ${plan[key]}`), `--mbs ${plan.mbs}`,
   ...plan.schedule ? [`--schedules ${plan.schedule}`] : [], `--recomputes ${plan.recompute}`, `--layouts ${plan.layout}`,
   `--zero ${plan.zero}`, `--offload ${plan.offload}`, '--ranks'];
@@ -150,7 +150,7 @@ function showTable() {
   const sizes = SIZES.filter(key => rows.some(plan => plan[key] > 1));
   const longest = Math.max(...rows.map(plan => plan.step_s)); // so that no bar is cut
   const [step, memory] = ['step_s', 'memory'].map(key => inColumn(rows.map(plan => plan[key])));
-  const head = [['#', 'left'], ...sizes.map(key => [key]), ['mbs'], ['schedule', 'left'], ['step, s'], ['tied', 'left'], ['where it goes', 'left'], ['MFU'],
+  const head = [['#', 'left'], ...sizes.map(key => [key]), ['mbs'], ['schedule', 'left'], ['step, s'], ['tied', 'left'], ['parts of the step', 'left'], ['MFU'],
     ['memory, GiB'], ['up to the cap', 'left'], ['loses by', 'left']];
   const cells = (plan, i) => [`<button type="button" aria-label="Plan ${plan.rank}: ${escapeText(nameOf(plan))}">${plan.rank}</button>`,
     ...sizes.map(key => plan[key]), plan.mbs, escapeText(family(plan) + (plan.recompute === 'none' ? '' : `, ${plan.recompute} recompute`)),
@@ -161,7 +161,7 @@ function showTable() {
   for (const row of $('plans').querySelectorAll('tbody tr')) row.onclick = () => choose(+row.dataset.plan);
   const used = entries => entries.filter(({ key }) => rows.some(plan => plan[key] > 0));
   for (const [id, entries] of [['goes', TERMS], ['held', PARTS]])
-    $(id).innerHTML = `<li class="muted">${id === 'goes' ? 'where it goes:' : 'memory:'}</li>` + used(entries).map(({ name, colour }) => entryOf(name, colour)).join('');
+    $(id).innerHTML = `<li class="muted">${id === 'goes' ? 'step:' : 'memory:'}</li>` + used(entries).map(({ name, colour }) => entryOf(name, colour)).join('');
 }
 
 function showLegend() {

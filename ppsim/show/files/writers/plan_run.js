@@ -1,10 +1,11 @@
-// A plan's pipeline and ranks: its queues timed here, as the simulator does, drawn a row a device; below them its GPUs by
-// node, with what each computes at the time under the pointer, and the groups of the one that is picked.
+// The timeline and the ranks of a plan. Its queues are timed in the page, by the rules of the simulator, and drawn with
+// one row per device. A map shows its GPUs by node, with the op of each at the time under the pointer, and the groups of
+// the selected GPU.
 
-const rowOf = devices => devices <= 4 ? 26 : 16; // pixels of a device
+const rowOf = devices => devices <= 4 ? 26 : 16; // height of a device's row, in pixels
 const MOST_NODES = 16;
 
-/** The queues of a shape, two bytes a number, each the difference to the op before. */
+/** Unpack queues: two bytes per number, each the difference from the op before. */
 async function readQueues({ offsets, packed }) {
   const numbers = new Int16Array(await unzip(packed).arrayBuffer());
   const size = offsets.at(-1);
@@ -14,16 +15,19 @@ async function readQueues({ offsets, packed }) {
   return { offsets, kind, stage, microbatch, paired };
 }
 
-/** When each op starts and ends: as soon as its device is free and its input is there; both ops of a pair as one; and the messages. */
+/**
+ * Return start and end of each op in ms, all messages, and the makespan. An op starts as soon as its device is free and
+ * its input has arrived; the two ops of a pair run as one.
+ */
 function timeQueues({ offsets, kind, stage, microbatch, paired }, { time, pair, comm }) {
   const stages = time[0].length;
-  const ended = new Map(); // by what an op gives and to which microbatch: when, and on which device
+  const ended = new Map(); // by result, stage and microbatch: the time at which it is computed, and the device
   const given = (gradient, at, mb) => `${+gradient},${at},${mb}`;
   const needs = op => kind[op] === 0 ? stage[op] && given(false, stage[op] - 1, microbatch[op])
     : kind[op] === 3 ? 0 : stage[op] === stages - 1 ? given(false, stage[op], microbatch[op]) : given(true, stage[op] + 1, microbatch[op]);
   const start = new Float64Array(kind.length);
   const end = new Float64Array(kind.length);
-  const messages = []; // from which device, to which, when sent and when there
+  const messages = []; // each as [sender, receiver, time sent, time received]
   const next = offsets.slice(0, -1);
   const lasts = op => time[kind[op]][stage[op]];
   for (let moved = true; moved;) {
@@ -53,7 +57,7 @@ function timeQueues({ offsets, kind, stage, microbatch, paired }, { time, pair, 
   return { start, end, messages, makespan: end.reduce((most, time) => Math.max(most, time), 0) };
 }
 
-/** A plan's timeline as a canvas with a description; nothing where the page carries none. */
+/** Return a plan's timeline as HTML, a canvas with a description; empty if the page has no queues of the plan. */
 async function timelineOf(place) {
   const run = DATA.runs[place];
   if (!run) return plans[place].pp > 1 ? `<p class="muted">${escapeText(DATA.carried)}</p>` : '';
@@ -62,19 +66,19 @@ async function timelineOf(place) {
   const devices = queue.offsets.length - 1;
   const kinds = [...new Set(queue.kind)].sort();
   const legend = kinds.map(kind => `<li>${swatch(DATA.kinds[kind].fill[0])}<span>${DATA.kinds[kind].name}</span></li>`).join('');
-  const words = `Timeline of ${devices} devices, ${number(makespan / 1e3)} s from the first forward to the last backward, as simulated before measured runs correct it`;
+  const words = `Timeline of ${devices} devices, ${number(makespan / 1e3)} s from the first forward to the last backward, as simulated, without corrections by measured runs`;
   return `<h3>${words}</h3><div id="over"><canvas id="run" role="img" aria-label="${words}" height="${devices * rowOf(devices)}"></canvas><div id="cursor" hidden></div></div>`
-    + `<p class="moment"><label>time <input id="moment" type="range" min="0" max="999" value="0"></label> <span id="at" class="muted" aria-live="polite">Point at the timeline or move the slider for what the GPUs below do at a time.</span></p><ul>${legend}</ul>`;
+    + `<p class="moment"><label>time <input id="moment" type="range" min="0" max="999" value="0"></label> <span id="at" class="muted" aria-live="polite">Point at the timeline or move the slider to see the ops of the GPUs below at that time.</span></p><ul>${legend}</ul>`;
 }
 
-/** Which tint of its kind an op has: from the first for a device's first chunk to the last for its last. */
+/** Return the tint of an op: the first one for a device's first chunk, the last one for its last chunk. */
 function tintOf(queue, op) {
   const chunkOf = stage => Math.floor(stage / (queue.offsets.length - 1));
   queue.last ??= Math.max(1, chunkOf(queue.stage.reduce((a, b) => Math.max(a, b), 0)));
   return Math.round(chunkOf(queue.stage[op]) * (DATA.kinds[0].fill.length - 1) / queue.last);
 }
 
-/** Draw the timeline that is shown, as wide as there is room. */
+/** Draw the timeline of the chosen plan into its canvas. */
 function drawRun() {
   const canvas = $('run');
   if (!canvas) return;
@@ -86,7 +90,7 @@ function drawRun() {
   const brush = canvas.getContext('2d');
   brush.scale(sharp, sharp);
   const x = time => wide * time / makespan;
-  const digits = String(queue.microbatch.reduce((a, b) => Math.max(a, b), 0)).length; // all numbers, or none of a width
+  const digits = String(queue.microbatch.reduce((a, b) => Math.max(a, b), 0)).length; // of the largest microbatch: cells of equal width all have a number, or none
   for (let op = 0, device = 0; op < start.length; op++) {
     while (op >= queue.offsets[device + 1]) device++;
     let [from, to] = [start[op], end[op]];
@@ -119,7 +123,7 @@ function drawRun() {
 
 const labelOf = ({ stage, kind, microbatch }, op) => `${stage[op]}${DATA.kinds[kind[op]].letter}${microbatch[op]}`;
 
-/** Colour the GPUs by what their pipeline device computes at a time, and say which messages are on the way. */
+/** Colour the GPUs by the op of their pipeline device at a time, and list the messages on their way. */
 function momentAt(time, told = '') {
   const { read: queue, times: { start, end, messages, makespan } } = DATA.runs[chosen];
   const devices = queue.offsets.length - 1;
@@ -143,7 +147,7 @@ function momentAt(time, told = '') {
   $('cursor').style.left = `${100 * time / makespan}%`;
 }
 
-/** The ranks of a plan: their number, and of each its pipeline device, replica, and place within both. */
+/** Return the number of ranks of a plan, and a function to [pipeline device, replica, place within both] of a rank. */
 function layoutOf({ tp, cp, pp, dp }) {
   const inner = tp * cp;
   const places = DATA.pipelineFirst ? rank => [Math.floor(rank / inner) % pp, Math.floor(rank / (inner * pp))]
@@ -151,7 +155,10 @@ function layoutOf({ tp, cp, pp, dp }) {
   return { inner, gpus: inner * pp * dp, placeOf: rank => [...places(rank), rank % inner] };
 }
 
-/** Which GPUs hold which part, a box a node: the number and the colour are the pipeline device; a group of tp is joined. */
+/**
+ * Return the map of ranks as HTML, one box per node: number and colour of a GPU are its pipeline device, and GPUs of one
+ * tensor-parallel group touch.
+ */
 function ranksOf(plan) {
   const { gpus, placeOf } = layoutOf(plan);
   const nodes = Math.ceil(gpus / DATA.perNode);
@@ -162,21 +169,24 @@ function ranksOf(plan) {
   }).join('');
   const boxes = Array.from({ length: Math.min(nodes, MOST_NODES) }, (_, at) => `<div><span class="muted">node ${at}</span><div>${node(at)}</div></div>`);
   const rest = nodes > MOST_NODES ? ` (the first ${MOST_NODES} of ${number(nodes)} nodes)` : '';
-  return `<h3>On the cluster: pipeline device of each GPU${rest}</h3><div id="ranks" tabindex="0" role="group" aria-label="GPUs by node; arrows pick one" aria-describedby="picked">${boxes.join('')}<svg id="lines" aria-hidden="true"></svg></div>`
-    + '<p id="picked" class="muted" aria-live="polite">Point at a GPU, or pick it by arrows, for its groups.</p>';
+  return `<h3>On the cluster: pipeline device of each GPU${rest}</h3><div id="ranks" tabindex="0" role="group" aria-label="GPUs by node; arrow keys select one" aria-describedby="picked">${boxes.join('')}<svg id="lines" aria-hidden="true"></svg></div>`
+    + '<p id="picked" class="muted" aria-live="polite">Point at a GPU, or select one with the arrow keys, to see its groups.</p>';
 }
 
-/** What a GPU sends in a step, on average, over the links inside its node and over those between nodes: names of the map's lines. */
+/** Return the mean bytes that a GPU sends in a step, by group, inside its node and between nodes, as HTML. */
 function sentOf(place) {
   const sent = DATA.sent[place];
   if (!sent) return '';
   const entry = (side, { key, name, colour }) => sent[key]?.[side] > 0
     ? `<li><button type="button" data-line="${escapeText(key + side)}">${swatch(fill(colour))}${name} ${gib(sent[key][side])}</button></li>` : '';
-  return '<h3>What a GPU sends in a step, on average: the thicker the line the more, inside nodes and between them each on a scale</h3>' + ['inside its node', 'between nodes'].map((where, side) =>
+  return '<h3>Mean bytes that a GPU sends in a step; thicker lines carry more (lines inside and between nodes have different scales)</h3>' + ['inside its node', 'between nodes'].map((where, side) =>
     `<p class="sent">${where} ${gib(Object.values(sent).reduce((sum, both) => sum + both[side], 0))}</p><ul>${DATA.groups.map(of => entry(side, of)).join('')}</ul>`).join('');
 }
 
-/** Lines from each GPU to the next of its groups, below their row, and from node to node; inside and between each on a scale. */
+/**
+ * Draw lines from each GPU to the next one of each of its groups: below their row inside a node, and from node to node.
+ * Widths follow the bytes; lines inside and between nodes have different scales.
+ */
 function drawLines() {
   const plan = plans[chosen];
   const sent = DATA.sent[chosen];
@@ -190,7 +200,7 @@ function drawLines() {
   const kinds = side => DATA.groups.filter(({ key }) => groups[key] && sent[key]?.[side] > 0);
   map.style.setProperty('--under', `${kinds(0).reduce((high, { key }) => high + wide(key, 0) + 2, 2)}px`);
   const room = Math.floor($('run-of').clientWidth / (map.firstChild.offsetWidth + 22));
-  map.style.setProperty('--columns', 2 ** Math.floor(Math.log2(Math.max(1, room)))); // on paper too
+  map.style.setProperty('--columns', 2 ** Math.floor(Math.log2(Math.max(1, room)))); // also when printed
   const gpu = [...map.querySelectorAll('[data-rank]')];
   const middle = ({ offsetLeft, offsetWidth }) => offsetLeft + offsetWidth / 2;
   const foot = ({ offsetTop, offsetHeight }) => offsetTop + offsetHeight;
@@ -200,7 +210,7 @@ function drawLines() {
     if (a.nextSibling === b && b.offsetLeft > x) return `M${a.offsetLeft + a.offsetWidth} ${low - 26 + right / 3}H${b.offsetLeft}`;
     if (a.offsetTop === b.offsetTop) return `M${x} ${low}C${x} ${low + 26} ${to} ${low + 26} ${to} ${low}`;
     const shift = 16 + right / 3;
-    // Over a row of nodes: between its columns.
+    // A line that crosses a row of nodes runs between its columns.
     if (b.offsetTop > low + a.offsetHeight) return `M${x} ${low}V${low + shift}H${a.offsetLeft + a.offsetWidth + shift}V${b.offsetTop - shift}H${to}V${b.offsetTop}`;
     return `M${x} ${low}C${x} ${low + 30} ${to} ${b.offsetTop - 30} ${to} ${b.offsetTop}`;
   };
@@ -216,7 +226,7 @@ function drawLines() {
       };
       for (const [size, stride] of groups[key])
         for (let rank = 0; rank < gpu.length; rank++) if (Math.floor(rank / stride) % size < size - 1) join(rank, rank + stride);
-      // Where a pipeline has two replicas a stage is on a device and on its mirror.
+      // In a bidirectional pipeline a stage is on a device and on its mirror.
       if (!ways.size) for (let rank = 0; rank < gpu.length; rank++) join(rank, rank + (pp - 1 - 2 * placeOf(rank)[0]) * groups.pp[0][1]);
       along += side ? 14 : width + 2;
       const said = `${key}: a GPU sends ${gib(sent[key][side])} a step ${side ? 'between nodes' : 'inside its node'}`;
@@ -231,7 +241,7 @@ function drawLines() {
 
 const LINES = { tp: 'solid', cp: 'double', dp: 'dashed', pp: 'dotted' }; // as plan.css outlines them
 
-/** Mark the groups of a rank: of its tensors, its sequence, its weights and its pipeline. */
+/** Mark and list the groups of a rank: tensor, context, data and pipeline parallel. */
 function pickRank(plan, picked) {
   const { gpus, placeOf } = layoutOf(plan);
   const [device, replica, inside] = placeOf(picked);
@@ -252,7 +262,7 @@ function pickRank(plan, picked) {
   $('picked').textContent = [`rank ${picked}: pipeline device ${device}, replica ${replica}, tensor ${inside % plan.tp}`, ...told].join(' · ');
 }
 
-/** The GPU under the pointer is picked, and by arrows the next or the one before. */
+/** Select the GPU under the pointer; arrow keys select its neighbours. */
 function followRanks(plan) {
   const all = $('ranks').querySelectorAll('[data-rank]').length;
   let picked = -1;

@@ -1,10 +1,10 @@
-// What pages of points share: elements, the theme, scales and marks.
+// Shared by the pages of points: elements, the theme, scales and marks.
 
 const $ = id => document.getElementById(id);
 const root = document.documentElement;
-const LOGARITHMIC = 8; // from this ratio of the largest to the smallest on, an axis is logarithmic
+const LOGARITHMIC = 8; // ratio of the largest to the smallest value from which an axis is logarithmic
 
-/** Light or dark as the reader's system, or as the button says; light on paper. */
+/** Follow the theme of the system, or of the button; print in the light theme. */
 function followTheme(setTheme) {
   const dark = matchMedia('(prefers-color-scheme: dark)');
   let chosen = false;
@@ -17,7 +17,7 @@ function followTheme(setTheme) {
   follow();
 }
 
-/** A scale from values to pixels, with its ticks: logarithmic where values are far apart, else from zero for memory. */
+/** Return a scale from values to pixels, with its ticks: logarithmic if values are far apart, else from zero for memory. */
 function scaleOf(values, from, to, zero) {
   const least = Math.min(...values);
   const most = Math.max(...values);
@@ -44,7 +44,7 @@ function decades(low, high) {
   return ticks.filter(tick => tick >= low && tick <= high);
 }
 
-/** The outline of a mark by the number of its shape. */
+/** Return the outline of a mark by the number of its shape. */
 function markOf(shape, x, y, r) {
   const polygon = corners => `M${corners.map(([dx, dy]) => `${(x + r * dx).toFixed(1)} ${(y + r * dy).toFixed(1)}`).join('L')}Z`;
   if (shape === 1) return polygon([[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]]);

@@ -2,13 +2,13 @@
 
 const $ = id => document.getElementById(id);
 const root = document.documentElement;
-const MOST_ROWS = 16; // devices whose table is open from the start
-const BY = { mb: 'microbatch', device: 'device', stage: 'stage' }; // what the address after # can pick out
+const MOST_ROWS = 16; // devices up to which the table per device is open at first
+const BY = { mb: 'microbatch', device: 'device', stage: 'stage' }; // highlights of the address after #
 const view = { range: [0, 1], highlight: null, critical: false, causes: false, links: true, curve: -1, op: null, selected: null, rows: null, pinned: [] };
-let shown = null; // geometry and drawn panels of the last drawing
+let shown = null; // geometry and panels of the last drawing
 let curveNames = '';
 
-/** An element with properties and children. */
+/** Return a new element with properties and children. */
 function element(name, properties = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(properties))
@@ -25,7 +25,7 @@ const chartBox = () => $('chart').getBoundingClientRect();
 /** Show a button as pressed or not. */
 const press = (id, on) => $(id).setAttribute('aria-pressed', on);
 
-/** The columns of numbers shown in a place. */
+/** Return the columns of numbers for a place of the page. */
 const columnsOf = place => REPORT.columns.filter(({ places }) => places.includes(place));
 
 const shapeOf = t => `${t.devices} devices × ${t.chunks} chunk${t.chunks > 1 ? 's' : ''} = ${t.stages} stages, ${t.work}`;
@@ -50,7 +50,7 @@ function cards(timeline) {
   )));
 }
 
-/** A table that slides where it is wider than the page. */
+/** Return a table that scrolls if it is wider than the page. */
 const sliding = (label, className, ...rows) => element('div', { className: 'scroll', tabIndex: 0, role: 'group', 'aria-label': label },
   element('table', { className, 'aria-label': label }, ...rows));
 
@@ -85,7 +85,7 @@ function perDevice(timeline) {
 
 const isDark = () => root.dataset.theme === 'dark';
 
-/** The background of a legend's box: one colour, hatched or not, or several side by side. */
+/** Return the background of a legend's box: one colour, a hatch, or several colours in a row. */
 function boxOf({ colours, hatch, bubble, cause }) {
   if (cause >= 0) return causeFill(cause, isDark());
   if (bubble) return LOOKS.bubble[+isDark()];
@@ -107,9 +107,9 @@ function showLegend() {
 function showCurveChoice() {
   const names = [...new Set(TIMELINES.flatMap(t => t.curves.map(curve => curve.name)))];
   const stacked = TIMELINES[0].curves.findIndex(curve => curve.parts);
-  const special = TIMELINES.some(t => t.curves.length < names.length); // what only some have, the page is about
+  const special = TIMELINES.some(t => t.curves.length < names.length); // a curve of some timelines only is the subject of the page
   $('curve').replaceChildren(...names.map((name, i) => new Option(name, i)), new Option('no curve', -1));
-  if (names.join() !== curveNames) // a live page keeps what was chosen
+  if (names.join() !== curveNames) // else a live page keeps the reader's choice
     view.curve = stacked >= 0 ? stacked : special ? names.length - 1 : TIMELINES.length === 1 || REPORT.memory ? 0 : -1;
   curveNames = names.join();
   $('curve').value = view.curve;
@@ -123,7 +123,7 @@ function describe() {
 
 const say = message => { $('status').textContent = message; };
 
-/** Describe the picked-out ops of the first timeline in the status line. */
+/** Describe the highlighted ops of the first timeline in the status line. */
 function sayPicked() {
   const [timeline] = TIMELINES;
   if (view.critical) {
@@ -152,18 +152,18 @@ function themeNow() {
 
 let wideRowsTimer = 0;
 
-/** Let the keyboard slide the rows that are wider than the window. */
+/** Make rows that are wider than the window scroll by keyboard. */
 function focusWideRows() {
   for (const row of document.querySelectorAll('.cards, #legend'))
     if (row.scrollWidth > row.clientWidth) row.tabIndex = 0;
     else row.removeAttribute('tabindex');
 }
 
-const MOST_PINNED = 0.65; // of the window's height that a chart takes which stays in view over its story
+const MOST_PINNED = 0.65; // share of the window's height up to which a chart stays in view above its explanation
 
-let partsDrawn = []; // of the drawing, as they are in the page
+let partsDrawn = []; // the parts of the drawing that are in the page
 
-/** Put the parts of a drawing into the page; of as many as before only the changed ones. */
+/** Put the parts of a drawing into the page; if their number is unchanged, only the changed parts. */
 function putParts(drawn) {
   if (drawn.length !== partsDrawn.length) {
     const groups = drawn.map(part => `<g>${part}</g>`);
@@ -191,14 +191,14 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
   if (view.story) joinTwins(joinedTwins);
   for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !shown.panels.some(panel => panel.lane);
   clearTimeout(wideRowsTimer);
-  wideRowsTimer = setTimeout(focusWideRows, 150); // once the view rests, as it measures
+  wideRowsTimer = setTimeout(focusWideRows, 150); // once the view rests, as measuring is slow
   const plain = !view.highlight && !view.critical && !view.op && !editor.on;
   if (plain && !folded && TIMELINES.some(t => t.bands.length)) say(hiddenMessages(shown));
 }
 
 let waiting = false;
 
-/** Draw with the next frame, once for all that happened until then. */
+/** Draw with the next frame; calls before it count once. */
 function drawSoon() {
   if (waiting) return;
   waiting = true;
@@ -228,7 +228,7 @@ function pan(share) {
   show(view.range[0] + step, view.range[1] + step);
 }
 
-/** Pick out a microbatch, device or stage, the critical path, or nothing; the address remembers the first three. */
+/** Highlight a microbatch, device or stage (kept in the address), the critical path, or nothing. */
 function pick(highlight, critical = false) {
   Object.assign(view, { highlight, critical, op: null });
   press('critical', critical);
@@ -238,13 +238,13 @@ function pick(highlight, critical = false) {
   drawSoon();
 }
 
-let addressChangedAt = -Infinity; // when the address changed last
-let addressTimer = 0; // what will change it
+let addressChangedAt = -Infinity; // time of the last change of the address
+let addressTimer = 0; // timer of the next change
 
-/** Write the picked-out ops and the edits into the page's address. */
+/** Write the highlight and the edits into the page's address. */
 function setAddress() {
   clearTimeout(addressTimer);
-  const wait = 200 - (performance.now() - addressChangedAt); // browsers bound how often it may change
+  const wait = 200 - (performance.now() - addressChangedAt); // browsers limit how often it may change
   if (wait > 0) {
     addressTimer = setTimeout(setAddress, wait);
     return;
@@ -259,10 +259,10 @@ function setAddress() {
   }
 }
 
-/** Whether the page can edit some schedule: only then it has the scripts that do. */
+/** Return whether the page can edit a schedule; only then it has the editor's scripts. */
 const editable = () => TIMELINES.some(({ edit }) => edit && !edit.off);
 
-/** Why the switch of the editor is off. */
+/** Return why the editor is disabled. */
 const fixedReason = () => `Cannot be edited: ${TIMELINES.find(({ edit }) => edit?.off)?.edit.off}`;
 
 function pickFromAddress() {
@@ -275,7 +275,7 @@ function step(by) {
   pick({ by: 'microbatch', value: clamp(at, 0, Math.max(...TIMELINES.map(t => t.microbatches)) - 1) });
 }
 
-/** Go to an op: bring it into sight, outline it and describe it. */
+/** Scroll to an op, outline it and describe it. */
 function visit(panel, op) {
   const { ops, fold } = TIMELINES[panel];
   const { device } = ops;
@@ -295,7 +295,7 @@ function visit(panel, op) {
   say($('tip').textContent.replaceAll('\n', ', '));
 }
 
-/** Go to the next or previous op on the device of the last one visited. */
+/** Visit the next or previous op on the device of the last visited op. */
 function walk(by) {
   const { panel, op } = view.op ?? { panel: 0, op: view.highlight
     ? opsWhere(TIMELINES[0], chooser(TIMELINES[0], view))[0] - by : -by };
@@ -304,7 +304,7 @@ function walk(by) {
   visit(panel, clamp(op + by, offsets[device], offsets[device + 1] - 1));
 }
 
-/** Find what the reader typed: a microbatch, an op such as 2F5 or F5@2, a device or a stage. */
+/** Find a typed microbatch, op (2F5 or F5@2), device or stage. */
 function find(query) {
   const words = query.trim();
   if (!words) return pick(null);

@@ -1,6 +1,6 @@
-// Axes: ticks of time below the chart, devices beside their rows, values beside a curve's lines.
+// Axes: ticks of time below the chart, devices left of their rows, values left of a curve's lines.
 
-/** Every how many rows one can carry text. */
+/** Return n such that every n-th row has room for text. */
 const textStep = row => 2 ** Math.max(0, Math.ceil(Math.log2(13 / row)));
 const everyDevice = (devices, step) => Array.from({ length: Math.ceil(devices / step) }, (_, i) => i * step);
 
@@ -10,10 +10,10 @@ const AT_ITS_END = 'text-anchor="end"';
 const text = (x, y, size, colour, content, more = '') =>
   `<text x="${px(x)}" y="${px(y)}" font-size="${size}" fill="${colour}" ${more}>${content}</text>`;
 
-/** An edge in the page's colour around a text, so that no line crosses it. */
+/** Return an edge in the page's colour around a text, so that no line crosses the text. */
 const halo = ({ page }) => ` stroke="${page}" stroke-width="4" paint-order="stroke"`;
 
-/** Round values from one number to another, at most so many: multiples of 1, 2 or 5 times a power of ten. */
+/** Return at most `most` round values between two numbers: multiples of 1, 2 or 5 times a power of ten. */
 function ticks(from, to, most) {
   const rough = (to - from) / most;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -46,9 +46,9 @@ function deviceAxis(devices, top, row, { left, narrow }, theme, lane = 0) {
   )).join('');
 }
 
-const LETTER = 6; // pixels of a letter of a cap's label, on average
+const LETTER = 6; // mean width of a letter of a cap's label, in pixels
 
-/** The caps as dashed lines across the curves, with their sizes: one, or one for each that devices have. */
+/** Return dashed lines across the curves with their sizes as SVG, one for each different cap. */
 function capLine(view, panel, geometry, theme) {
   const cap = capOf(view);
   if (!cap) return '';

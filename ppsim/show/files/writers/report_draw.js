@@ -1,5 +1,5 @@
-// Where things are (geometry), and the cells and curves of a view as SVG or, where many ops are in sight, as canvases of
-// a column per pixel. Nothing is kept: a view is drawn again with every frame it changes.
+// The geometry of a view, and its cells and curves as SVG or, if many ops are in sight, as canvases with one column per
+// pixel. A view is drawn anew for every frame in which it changes.
 
 const CELLS = 1500; // most ops drawn as cells
 const LINES = 8; // most devices whose curve is a line
@@ -7,24 +7,24 @@ const FONT = 'system-ui, "DejaVu Sans", sans-serif';
 const px = place => place.toFixed(1); // pixels, to a tenth
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
-/** Whether rows zoom: only then the page has the script for them. */
+/** Return whether rows zoom; only then the page has the script for it. */
 const hasManyDevices = () => mostDevices() > LINES;
 const mostDevices = () => Math.max(...TIMELINES.map(timeline => timeline.devices));
 
-/** Whether every device has its row. */
+/** Return whether all devices are in sight. */
 const allRows = () => !hasManyDevices() || !view.rows && !view.pinned.length;
 
-/** The devices that have rows, from above. */
+/** Return the devices in sight, from top to bottom. */
 const devicesInSight = ({ devices }) => allRows() ? everyDevice(devices, 1) : rowsInSight(devices);
 
-/** Of each device its row, or -1. */
+/** Return the row of each device; -1 for devices out of sight. */
 function rowOfEach({ devices }, inSight) {
   const rows = new Int32Array(devices).fill(-1);
   inSight.forEach((device, row) => { rows[device] = row; });
   return rows;
 }
 
-/** Places in pixels: one panel per timeline, each with its rows and, where a curve is shown, the curve below. */
+/** Return the geometry of a view in pixels: one panel per timeline, with its rows and, if it is shown, the curve below. */
 function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   if (!view.printing && TIMELINES.some(t => t.bands.length || t.inside)) tallest += 20;
   const narrow = width < 640;
@@ -69,7 +69,7 @@ const xOf = (geometry, time) => (drawnAt(time) - geometry.from) * geometry.scale
 
 const inPlot = (geometry, time) => clamp(xOf(geometry, time), 0, geometry.plotWidth);
 
-/** Ops of a timeline in sight, as [first, after last, row] in the order of rows. */
+/** Return the ops of a timeline in sight, as [first, after last, row] by row. */
 function inSight(timeline, geometry, devices = devicesInSight(timeline)) {
   const spans = [];
   let count = 0;
@@ -91,7 +91,7 @@ function inSight(timeline, geometry, devices = devicesInSight(timeline)) {
 const HATCHES = LOOKS.kinds.flatMap(kind => kind.hatch ?? Array(TINTS).fill()); // colour of the lines, by colour index
 const hatchId = (colour, dim) => `hatch-${colour}${dim ? '-dim' : ''}`;
 
-/** Fill of every colour index, then dimmed, then the bubble; of hatched ones the mean of fill and lines. */
+/** Return the fill of every colour index, then the dimmed fills, then the bubble; hatched fills are the mean colour. */
 function palette(dark, causes) {
   const bubble = LOOKS.bubble[+dark];
   const dimmed = fill => blend(fill, bubble, 0.22);
@@ -99,7 +99,7 @@ function palette(dark, causes) {
   return { fills, dimmed: fills.map(dimmed), bubble, dim: dimmed, dark, causes };
 }
 
-/** The hatched fills, for cells that are drawn one by one. */
+/** Return the hatched fills, for cells that are drawn one by one. */
 function hatching(colours) {
   const pattern = (colour, dim) => {
     const [fill, line] = [FILLS[colour], HATCHES[colour]].map(c => dim ? colours.dim(c) : c);
@@ -118,13 +118,13 @@ function blend(above, below, share) {
   return '#' + mixed.map(c => c.toString(16).padStart(2, '0')).join('');
 }
 
-/** A nested drawing that shows nothing outside its place; its own origin is the place's upper left corner. */
+/** Return a nested drawing, clipped to its place; its origin is the upper left corner of the place. */
 function clipped(left, top, width, height, content) {
   return `<svg x="${left}" y="${top - 2}" width="${width + 2}" height="${height + 4}" overflow="hidden">`
     + `<g transform="translate(0 2)">${content}</g></svg>`;
 }
 
-/** A rectangle as part of a path, from time to time and from row to row; parts out of sight are cut off. */
+/** Return a rectangle from time to time and from row to row as part of a path; parts out of sight are cut off. */
 function rectangle(panel, geometry, left, right, top, bottom) {
   if (top < 0 || hidden(left, right)) return ''; // of a device without a row
   const x = inPlot(geometry, left);
@@ -134,10 +134,10 @@ function rectangle(panel, geometry, left, right, top, bottom) {
   return `${start}h${width.toFixed(2)}v${height.toFixed(2)}h${(-width).toFixed(2)}z`;
 }
 
-/** How far a cell stays inside its row, in rows. */
+/** Return the margin above and below a cell, as a share of its row. */
 const inset = row => row >= 6 ? Math.max(1, 0.06 * row) / row : 0;
 
-/** One path per colour, above the grey track that shows as bubble. */
+/** Return the cells of a panel as one path per colour, above the grey track that shows as bubble. */
 function cells(panel, geometry, sight, choose, colours) {
   const { ops, makespan } = panel.timeline;
   const above = inset(panel.row);
@@ -173,30 +173,30 @@ function narrowestOf({ ops }, spans) {
   return width;
 }
 
-/** The most that any device of any timeline holds, so that curves compare. */
+/** The largest value of a curve on any device of any timeline, so that curves are comparable. */
 const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.host?.peak ?? t.curves[curve]?.peak ?? []).reduce((a, b) => Math.max(a, b), 0) || 1;
-/** The least likewise: below zero for curves that have a sign, else zero. */
+/** The smallest value of a curve: below zero for curves with a sign, else zero. */
 const lowest = curve => TIMELINES.flatMap(t => t.curves[curve]?.least ?? []).reduce((a, b) => Math.min(a, b), 0);
-/** The cap, which concerns the first curve, the one of memory, and the same by content. */
+/** Return whether a curve has the cap: the first curve, memory, and memory by parts. */
 const capOf = view => REPORT.cap && (view.curve === 0 || TIMELINES[0].curves[view.curve]?.parts) ? REPORT.cap : null;
-/** The cap of a device. */
+/** Return the cap of a device. */
 const capAt = device => REPORT.cap.values?.[device] ?? REPORT.cap.value;
-/** Whether a curve has lines on an axis, not a strip for each device. */
+/** Return whether a curve has lines on an axis, instead of a strip for each device. */
 const isLined = ({ timeline, curve }) => curve.parts || timeline.devices <= LINES;
 
-/** The colour `share` of the way from a first over a middle to a last. */
+/** Return the colour at a share of the way from a first colour over a middle one to a last one. */
 const rampColour = ([first, middle, last], share) => share < 0.5 ? blend(middle, first, 2 * share) : blend(last, middle, 2 * share - 1);
-/** The colour of a device's line. */
+/** Return the colour of a device's line. */
 const lineColour = ({ devices }, dark, device) => rampColour(LOOKS.ramp[+dark], device / Math.max(1, devices - 1));
 
-/** A colour of a strip: from nearly the page's own, over the middle of the ramp, to its strong beginning; red below 0. */
+/** Return the colour of a value in a strip: from nearly the page's colour to the strong end of the ramp; red below 0. */
 function shade(dark, page, share) {
   if (share < 0) return blend(LOOKS.highlight[+dark], page, 0.05 - 0.95 * share);
   const [strong, middle] = LOOKS.ramp[+dark];
   return rampColour([blend(middle, page, 0.05), middle, strong], share);
 }
 
-/** One device's steps in sight as [time, value]; more steps than pixels become their least and most per pixel. */
+/** Return a device's steps in sight as [time, value]; if there are more steps than pixels, least and most per pixel. */
 function steps(curve, device, from, to, width) {
   const last = curve.offsets[device + 1];
   let step = stepAfter(curve, device, from);
@@ -220,13 +220,13 @@ function steps(curve, device, from, to, width) {
   return [...found, [to, held]];
 }
 
-/** The values a curve's lines are drawn between, and where a value lies below the curve's upper edge. */
+/** Return the range of values of a curve's axis, and a function to the height of a value below its upper edge. */
 function curveScale(view, panel) {
   const [low, high] = [1.06 * lowest(view.curve), 1.06 * Math.max(highest(view.curve), capOf(view)?.value ?? 0)];
   return { low, high, y: value => panel.curveHeight * (high - value) / (high - low) };
 }
 
-/** The lines of a curve, or of one device alone. */
+/** Return the lines of a curve, of all devices or of one, as SVG. */
 function curveLines(view, panel, geometry, dark, only = -1) {
   const { timeline, curve } = panel;
   const { y } = curveScale(view, panel);
@@ -244,11 +244,11 @@ function curveLines(view, panel, geometry, dark, only = -1) {
     if (curve.parts) return `<path d="${line.join('')}" fill="${curve.fills[device][+dark]}"/>`;
     return `<path d="${line.join('')}" stroke="${lineColour(timeline, dark, device)}" stroke-width="${curve.peak[device] < fullest ? 1.7 : 3.5}"/>`;
   });
-  // Each area hides the lower part of the areas before.
+  // Each area covers the lower part of the earlier ones.
   return curve.parts ? lines.reverse().join('') : `<g class="lines" fill="none">${lines.join('')}</g>`;
 }
 
-/** What devices hold above their caps, in the colour of warnings. */
+/** Return the areas of a curve above the caps, in the colour of warnings. */
 function overLines(view, panel, geometry, dark, over, colour) {
   const { y } = curveScale(view, panel);
   return over.map(device => {
@@ -260,15 +260,14 @@ function overLines(view, panel, geometry, dark, over, colour) {
 }
 
 /**
- * A drawn view: the lower layers as canvases with their places, the upper ones as the content of an SVG element, and
- * per panel which ops are in sight and how they are drawn.
+ * Return a drawn view: the lower layers as canvases with their places, the upper ones as the content of an SVG element.
  */
 function figure(view, geometry, theme) {
   const colours = palette(theme.dark, view.causes);
   const { left, plotWidth } = geometry;
   const canvases = [];
   const content = [hatching(colours), timeAxis(geometry, theme)];
-  const veils = []; // over what is of before
+  const veils = []; // over timelines of an earlier answer
   geometry.panels.forEach((panel, index) => {
     const { timeline, row, top, height } = panel;
     const choose = chooser(timeline, view);
@@ -323,9 +322,9 @@ function figure(view, geometry, theme) {
   return { canvases, content: [...content, ...veils] };
 }
 
-const painted = new Map(); // by what it shows: how it looked, and the canvas
+const painted = new Map(); // by timeline and device: the inputs of the last painting, and its canvas
 
-/** The canvas of an edited timeline as it was painted last, where it would look the same; else one painted again. */
+/** Return the last canvas of an edited timeline if its inputs are equal; else paint it again. */
 function sameCanvas(which, look, paint) {
   const before = painted.get(which);
   if (!before || look.some((value, i) => value !== before.look[i])) painted.set(which, { look, canvas: paint() });

@@ -1,29 +1,29 @@
-// A middle that repeats, drawn once: its other runs take no room but a gap.
+// Folding: a repeating middle is drawn once, and a gap replaces its other repetitions.
 
-let folded = null; // { from, until, gap }: times that are left out, and the room in their place
+let folded = null; // { from, until, gap }: the range of time that is left out, and the width of its gap
 
-/** Where a time is in the picture, in units of time; `timeAt` is the other way round. */
+/** Return the place of a time in the folded chart, in units of time; `timeAt` is the inverse. */
 const drawnAt = time => !folded || time <= folded.from ? time
   : Math.max(folded.from, time - folded.until + folded.from + folded.gap);
 const timeAt = place => !folded || place <= folded.from ? place
   : Math.max(folded.until, place - folded.from - folded.gap + folded.until);
-/** How long the picture is. */
+/** Return the length of the folded chart, in units of time. */
 const length = () => drawnAt(SPAN);
-/** Whether nothing from one time to another is drawn. */
+/** Return whether a range of time is left out completely. */
 const hidden = (from, until) =>
   folded !== null && from >= folded.from - 1e-9 * SPAN && until <= folded.until + 1e-9 * SPAN;
 
-/** Whether a part of it is not drawn. */
+/** Return whether a part of a range of time is left out. */
 const cutByFold = (from, until) =>
   folded !== null && from < folded.until - 1e-9 * SPAN && until > folded.from + 1e-9 * SPAN;
 
-/** The stretches of time from one time to another that are drawn. */
+/** Return the drawn parts of a range of time. */
 function stretches(from, to) {
   const parts = folded ? [[from, Math.min(to, folded.from)], [Math.max(from, folded.until), to]] : [[from, to]];
   return parts.filter(([first, last]) => first < last);
 }
 
-/** Fold the middle, or unfold it; the view then shows all. */
+/** Fold or unfold the middle, and show the whole chart. */
 function toggleFold(on = !folded) {
   const [{ fold }] = TIMELINES;
   folded = on && fold ? { from: fold.until, until: fold.until + (fold.repeats - 1) * fold.period, gap: fold.period / 2 } : null;
@@ -37,7 +37,7 @@ function toggleFold(on = !folded) {
 const sayFold = ({ fold }) => say(`Steady from ${number(fold.from)} on: ${number(fold.period)} that run ${fold.repeats} times`
   + `; ${interval(folded.from, folded.until)} is folded away`);
 
-/** The gap with dots in every row, and a bracket above the run that stands for all with their number. */
+/** Return the gap with dots in every row, and a bracket above the drawn repetition with the number of all, as SVG. */
 function foldMarks({ timeline, devices, top, height, row, linkTop, curve, curveTop, curveHeight }, geometry, theme) {
   if (!folded) return '';
   const { from, until, repeats } = timeline.fold;

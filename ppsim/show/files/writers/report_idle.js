@@ -1,11 +1,11 @@
-// Idle time by cause: segments in sight as cells, merged with the ops for rows of pixels, and the text of a bubble.
+// Idle time by cause: its segments as cells, or merged with the ops for rows of pixels, and the tip's text of a bubble.
 
 const DRAIN = LOOKS.causes.findIndex(({ name }) => name === 'drain');
 
-/** The colour of a cause on a light or a dark page. */
+/** Return the colour of a cause on a light or a dark page. */
 const causeFill = (cause, dark) => LOOKS.causes[cause].fill[+dark];
 
-/** Every idle segment of every device in order: those before each op fill its gap, and the last ones are drain. */
+/** Return the idle segments of all devices in order of time; the last one of a device is drain. */
 function segments(timeline, { op, cause, blamed, length }) {
   const { ops, offsets, devices, makespan } = timeline;
   const size = op.length + devices;
@@ -36,13 +36,13 @@ function segments(timeline, { op, cause, blamed, length }) {
   return idle;
 }
 
-/** Call for every idle segment of a device between two times. */
+/** Call `act` for every idle segment of a device between two times. */
 function eachSegment(idle, device, from, to, act) {
   const stop = idle.offsets[device + 1];
   for (let i = firstAbove(idle.right, from, idle.offsets[device], stop); i < stop && idle.left[i] < to; i++) act(i);
 }
 
-/** One path per cause, above the grey track. */
+/** Return the idle segments in sight as SVG, one path per cause. */
 function idleCells(panel, geometry, above, below, dark) {
   const { waits: idle } = panel.timeline;
   const paths = LOOKS.causes.map(() => []);
@@ -53,7 +53,7 @@ function idleCells(panel, geometry, above, below, dark) {
     ? `<path d="${path.join('')}" fill="${causeFill(cause, dark)}"/>` : '').join('');
 }
 
-/** Ops and idle segments of every device in order of time, as a timeline for rows of pixels; `source` is the op. */
+/** Return ops and idle segments in order of time as one timeline, for rows of pixels; `source` has the ops. */
 function mergedTimeline(timeline) {
   if (timeline.merged) return timeline.merged;
   const { ops, waits, offsets, devices } = timeline;
@@ -79,7 +79,7 @@ function mergedTimeline(timeline) {
   };
 }
 
-/** Why a device is idle at a time, since when and until when, and which op is to blame. */
+/** Return the tip's text of idle time: its cause, start and end, and the op to blame. */
 function causeAt(timeline, device, time) {
   const { offsets, left, right, cause, blamed } = timeline.waits;
   const i = firstAbove(right, time, offsets[device], offsets[device + 1]);
@@ -90,10 +90,10 @@ function causeAt(timeline, device, time) {
   return `\n${name}, ${interval(left[i], right[i])}: ${meaning}${where}`;
 }
 
-/** Whether causes of idle time are known. */
+/** Return whether causes of idle time are known. */
 const known = () => TIMELINES.some(timeline => timeline.waits);
 
-/** Colour bubbles by their cause, or all grey. */
+/** Switch the colours of bubbles between causes and grey. */
 function toggleCauses() {
   view.causes = !view.causes;
   press('causes', view.causes);

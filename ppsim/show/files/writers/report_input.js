@@ -1,11 +1,11 @@
-// What the reader does: pointer, keyboard, buttons, printing and saving; and the start of the page.
+// The reader's actions: pointer, keyboard, buttons, printing and saving; and the start of the page.
 
-/** Whether a timeline has messages whose links have strips. */
+/** Return whether a timeline has strips of links. */
 const hasLinks = () => TIMELINES.some(timeline => timeline.links?.names.length);
 
 const curveRow = panel => panel.curveHeight / panel.devices.length;
 
-/** The panel, device and time under a pointer, and whether it is over the curve; null elsewhere. */
+/** Return the panel, device and time under the pointer, and whether it is over a curve; null outside the chart. */
 function place(event) {
   if (!shown) return null;
   const box = chartBox();
@@ -67,7 +67,7 @@ function tellIdle(timeline, device, time, x, y) {
   tip(x, y, bold('idle'), `  device ${device} · ${interval(from, to)}${why}${own}`);
 }
 
-/** Bring the lines of one device forward, or all alike. */
+/** Fade the lines of all devices but one. */
 function bringForward(device, off = 0.2) {
   for (const lines of document.querySelectorAll('.lines'))
     [...lines.children].forEach((line, d) => { line.style.opacity = device === d ? 1 : off; });
@@ -99,11 +99,11 @@ function hover(event) {
   return tellIdle(at.panel.timeline, at.device, at.time, x, y);
 }
 
-/** Dragging moves the view, or selects with Shift; two fingers zoom; a press and release in one place is a click. */
+/** Listen to pointers: a drag moves the view, or selects with Shift; two fingers zoom; a press without a drag is a click. */
 function pointers() {
-  let pressed = null; // where, and what was in sight then
+  let pressed = null; // place of the press, and the view at that time
   let dragged = false;
-  const fingers = new Map(); // where those on the chart are
+  const fingers = new Map(); // places of the fingers on the chart
   $('chart').addEventListener('pointerdown', event => {
     fingers.set(event.pointerId, [event.clientX, event.clientY]);
     if (editable() && fingers.size === 1 && grab(event)) return;
@@ -138,8 +138,8 @@ function pointers() {
 }
 
 /**
- * Zoom by how far two fingers have moved apart, around the middle between them: time where they are side by side, rows
- * where one is above the other.
+ * Zoom by the distance of two fingers, around the middle between them: time if they are next to each other, rows if one
+ * is above the other.
  */
 function pinch(fingers, event) {
   const before = [...fingers.values()];
@@ -151,7 +151,7 @@ function pinch(fingers, event) {
   return zoom(apart(before, 0) / apart(after, 0), shown.from + middle / shown.scale);
 }
 
-/** Pick out the microbatch of the op under the pointer, or nothing where it was picked out already. */
+/** Highlight the microbatch of the op under the pointer; a second click on it removes the highlight. */
 function click(event) {
   const named = hasManyDevices() ? nameAt(event) : -1;
   if (named >= 0) return togglePins([named]);
@@ -168,10 +168,10 @@ function click(event) {
   if (value < 0) return;
   const same = view.highlight?.by === 'microbatch' && view.highlight.value === value;
   pick(op < 0 || same ? null : { by: 'microbatch', value });
-  if (event.pointerType === 'touch') hover(event); // there is no other way to hover
+  if (event.pointerType === 'touch') hover(event); // as fingers cannot hover
 }
 
-let wheeled = false; // whether the reader was told how to zoom
+let wheeled = false; // whether the hint on zooming was shown
 
 function wheel(event) {
   if (!event.ctrlKey && !event.metaKey) {
@@ -228,10 +228,13 @@ function followTheme() {
   follow();
 }
 
-const PAPER = [1047, 710]; // pixels of A4 inside its margins
-const ALONE = 640; // of a chart on a page of its own
+const PAPER = [1047, 710]; // size of A4 inside its margins, in pixels
+const ALONE = 640; // height of a chart alone on a page, in pixels
 
-/** The tallest row with which the chart has room on the first page, below numbers and legend; if twice as tall or legible only there, of a page of its own. */
+/**
+ * Return the height of rows in print: the tallest with which the chart fits on the first page, below numbers and legend;
+ * or the tallest for a page with the chart alone, if that is twice as tall or the only legible one.
+ */
 function printedRow() {
   const usual = TIMELINES.length > 1 ? 18 : clamp(Math.floor(290 / TIMELINES[0].devices), 1, 34);
   const room = PAPER[1] - chartBox().top + document.body.getBoundingClientRect().top;
@@ -244,7 +247,7 @@ function printedRow() {
   return (here >= Math.min(least, alone / 2) ? here : alone) || usual;
 }
 
-/** Print light, at the width of the paper; afterwards as before. */
+/** Print in the light theme at the width of the paper, and restore the view afterwards. */
 function printing() {
   let before = null;
   const lay = on => {
@@ -268,7 +271,7 @@ function printing() {
   });
 }
 
-/** The legend as one line of a saved picture, so far down. */
+/** Return the legend as one line of a saved picture, at a distance from its top. */
 function savedLegend(top) {
   let x = shown.left;
   const entries = [...$('legend').children].filter(item => !item.hidden).map(item => {
@@ -283,7 +286,7 @@ function savedLegend(top) {
   return `<g font-family='${FONT}'>${entries.join('')}</g>`;
 }
 
-/** What is shown as one SVG, and its size. */
+/** Return the view as one SVG, and its size. */
 function savedPicture() {
   const [width, height] = [shown.width, shown.height + 24];
   const images = [...$('pixels').children].map(canvas => {
@@ -310,7 +313,7 @@ function save() {
 
 function listen() {
   $('chart').addEventListener('pointermove', hover);
-  // A finger leaves as it is lifted; the tip of its tap stays until the next.
+  // A lifted finger counts as leaving; the tip of its tap stays until the next tap.
   $('chart').addEventListener('pointerleave', event => { if (event.pointerType !== 'touch') hideTip(); });
   $('chart').addEventListener('dblclick', fit);
   $('chart').addEventListener('wheel', wheel, { passive: false });
@@ -338,7 +341,7 @@ function showNumbers() {
   if (editable()) sayEdited();
 }
 
-/** Unpack the data and show all of it, or the times that are kept in sight. */
+/** Unpack the data and show all of it, or the range of time `kept`. */
 async function showReport(kept = null) {
   await Promise.all(TIMELINES.map(unpack));
   $('edit').hidden = !TIMELINES.some(({ edit }) => edit);

@@ -1,15 +1,15 @@
-// Ops from inside: where cells are wide enough, the segments of each op and pair on their two streams, compute above
-// communication, in the colour of the op that they are of.
+// Segments of ops: if cells are wide enough, the segments of each op and pair are drawn on two streams, compute above
+// communication, in the colour of their op.
 
-const LEAST_INSIDE = 48; // pixels of the narrowest op in sight
-const INSIDE_TOP = 0.46; // of a row's height, above which the cell stays as it is
+const LEAST_INSIDE = 48; // width of the narrowest op in sight, in pixels, from which segments are drawn
+const INSIDE_TOP = 0.46; // share of a row's height above the segments
 
-/** Whether rows and ops are large enough to look inside. */
+/** Return whether rows and ops are large enough for segments. */
 function isOpen(panel, geometry, sight) {
   return panel.row >= 22 && narrowestOf(panel.timeline, sight.spans) * geometry.scale >= LEAST_INSIDE;
 }
 
-/** The segments of the ops in sight as boxes, on a track per stream, with their names where these fit. */
+/** Return the segments of the ops in sight as SVG, on one track per stream, with names that fit. */
 function insides(panel, geometry, { spans }, theme) {
   const { ops, inside } = panel.timeline;
   const bottom = 1 - inset(panel.row) - panel.lane;

@@ -1,20 +1,20 @@
-// Messages and collectives in the lane below each device's cells: boxes where they can be told apart, else a strip that
-// is the darker the larger the share of time a message is under way; what is known of each, and which is under a pointer.
+// Messages and collectives in the lane below each device's cells: boxes if they are wide enough, else a strip that is
+// darker the larger the share of time with a message on its way; the tip of each, and the one under the pointer.
 
-const LEAST_BOX = 3; // pixels of a typical message, below which the lane is a strip
+const LEAST_BOX = 3; // width of a typical message, in pixels, below which the lane is a strip
 const MOST_BOXES = 3000;
-const STRIP = 8; // pixels of a column of a strip, over which the share of time is taken
+const STRIP = 8; // width of a column of a strip, in pixels
 
-/** The share of a row that its lane takes: a band for each kind, or one strip where rows are low; none below that. */
+/** Return the lane's share of a row: a band per kind, or one strip if rows are low; 0 if they are too low. */
 function laneShare({ timeline, row }) {
   if (row < (view.printing ? 9 : 5)) return 0;
   return row >= 15 ? 0.1 + 0.15 * timeline.bands.length : 0.4;
 }
 
-/** Whether an entry of the lane is out of sight. */
+/** Return whether an entry of the lane is out of sight. */
 const outside = ({ left, right }, i, { first, last }) => right[i] < first || left[i] > last || hidden(left[i], right[i]);
 
-/** Whether the lane is a strip: rows too low for bands, or messages too many or too short in this view. */
+/** Return whether the lane is a strip: rows are too low for bands, or messages too many or too short in this view. */
 function laneStrip(panel, geometry, sight) {
   if (panel.row < 15 || !sight.vector) return true;
   const { lane } = panel.timeline;
@@ -27,7 +27,7 @@ function laneStrip(panel, geometry, sight) {
   return seen > MOST_BOXES || seen > 0 && width / seen * geometry.scale < LEAST_BOX;
 }
 
-/** Where a band's boxes are inside a row, as shares of the row from its upper edge: top and bottom. */
+/** Return top and bottom of a band's boxes, as shares of the row from its upper edge. */
 function bandPlace(panel, place) {
   const bottom = 1 - inset(panel.row);
   const count = panel.strip && panel.row < 15 ? 1 : panel.timeline.bands.length;
@@ -36,13 +36,13 @@ function bandPlace(panel, place) {
   return [from, from + high];
 }
 
-/** A test whether an entry of the lane is picked out; null where nothing is. */
+/** Return a function that tells whether an entry of the lane is highlighted; null if none is. */
 function laneChooser({ timeline }, { highlight, critical }) {
   if (critical) return () => false;
   return highlight && (i => timeline.lane[highlight.by][i] === highlight.value);
 }
 
-/** Messages that leave a device and its collectives as boxes, with their microbatch where it fits. */
+/** Return messages that leave a device, and its collectives, as boxes with their microbatch if it fits. */
 function lanes(panel, geometry, view, theme) {
   const { lane, bands } = panel.timeline;
   const choose = laneChooser(panel, view);
@@ -70,7 +70,7 @@ function lanes(panel, geometry, view, theme) {
   }).join('') + numbers.join('');
 }
 
-/** What all devices run together as one bar over all rows; a collective, which leaves rows to other ops, as an outline. */
+/** Return ops on all devices as one bar over all rows; a collective, which runs in parallel, is an outline. */
 function barsOverRows(panel, geometry) {
   const { bars: { left, right, kind } } = panel.timeline, edge = inset(panel.row), devices = panel.devices.length;
   let drawn = '';
@@ -84,11 +84,11 @@ function barsOverRows(panel, geometry) {
   return drawn;
 }
 
-/** The memory of the fullest host, lighter than the devices'. */
+/** Return the memory of the fullest host as a line, lighter than the lines of devices. */
 const hostLine = (view, panel, geometry, dark) => curveLines(view, { ...panel, curve: panel.curve.host }, geometry, dark)
   .replace(/"(1.7|3.5)"/, '"1" stroke-dasharray="2"');
 
-/** The lane as a canvas: of every column of some pixels the share of time that a message or collective of the band is under way. */
+/** Return the lane as a canvas: for each column and band, the share of time with a message or collective. */
 function lanePixels(panel, geometry, theme, view) {
   const { lane, bands } = panel.timeline;
   const dense = Math.min(2, devicePixelRatio || 1);
@@ -124,18 +124,18 @@ function lanePixels(panel, geometry, theme, view) {
   return canvas;
 }
 
-/** Add to every pixel from one place to another the part of it that lies between. */
+/** Add to every pixel its covered part of a range. */
 function addShares(share, from, to) {
   const [first, last] = [Math.max(0, from), Math.min(share.length, to)];
   for (let x = Math.floor(first); x < last; x++) share[x] += Math.min(last, x + 1) - Math.max(first, x);
 }
 
-/** The entry of the lane at a device and time, or -1; `high` is how far down the row the pointer is, 0 to 1. */
+/** Return the entry of the lane at a device and time, or -1; `high` is the pointer's place in the row, 0 top, 1 bottom. */
 function messageAt(panel, device, time, high) {
   if (high < 1 - inset(panel.row) - panel.lane) return -1;
   const { lane, bands } = panel.timeline;
   const single = panel.row < 15;
-  const slack = 2 / shown.scale; // the shortest boxes are hit within two pixels
+  const slack = 2 / shown.scale; // time of two pixels, so that short boxes can be hit
   let [best, far] = [-1, Infinity];
   for (let i = 0; i < lane.left.length; i++) {
     if (lane.device[i] !== device) continue;
@@ -170,7 +170,7 @@ function tellMessage(timeline, i, x, y) {
     ` of stage ${stage} · ${microbatchName(timeline, lane.microbatch[i])}\n${route}\n${facts.join(' · ')}`);
 }
 
-/** The sentence for a view in which messages cannot be distinguished. */
+/** Return the sentence for a view in which messages cannot be distinguished. */
 function hiddenMessages(geometry) {
   const hidden = geometry.panels.filter(panel => panel.timeline.bands.length && (!panel.lane || panel.strip));
   if (!hidden.length) return '';

@@ -1,9 +1,9 @@
-// How much each link and each shared network card is in use: a strip for each below the rows, as high as its use.
+// Use of each link and each shared network card over time: a strip of bars for each, below the rows.
 
-const linkRow = () => view.printing ? 9 : 13; // pixels of a strip with the space above it
+const linkRow = () => view.printing ? 9 : 13; // height of a strip with the space above it, in pixels
 const LINK_HEAD = 24;
 
-/** A canvas with the mean use over every pixel's time, as bars from the foot of each strip. */
+/** Return a canvas with the mean use in the time of every pixel, as bars from the bottom of each strip. */
 function linkPixels({ timeline }, geometry, theme) {
   const { links } = timeline;
   const dense = Math.min(2, devicePixelRatio || 1);
@@ -35,7 +35,7 @@ function linkPixels({ timeline }, geometry, theme) {
   return canvas;
 }
 
-/** What the strips are, the name of each, and its use over the iteration. */
+/** Return the heading of the strips, their names, and their use over the iteration, as SVG. */
 function linkNotes({ timeline, linkTop }, geometry, theme) {
   const { links } = timeline;
   const heading = `links: share of ${links.bandwidth ? 'bandwidth' : 'time'} in use`;
@@ -55,7 +55,7 @@ function tellLink(timeline, row, time, x, y) {
   const { links } = timeline;
   const use = percent(heldAt(links, row, time));
   tip(x, y, bold(links.names[row]), `  ${use} in use at ${timed(time)}\n`
-    + `over the iteration ${links.notes[row].replace(',', ', messages at once at most')}`);
+    + `over the iteration ${links.notes[row].replace(/, (.*)/, ', at most $1 messages at once')}`);
 }
 
 function toggleLinks() {

@@ -1,11 +1,11 @@
-// The map of the cluster at a time, of the pointer on the chart or of its own slider: what each device computes, and
-// which links carry a message.
+// The map of the cluster at the time of the pointer on the chart, or of a slider: the op that each device runs, and the
+// links that carry a message.
 
 $('cluster').innerHTML = new TextDecoder().decode(await inflate(REPORT.cluster));
 const moment = $('moment');
 let instant = null; // null for the whole iteration
 
-/** The cursor on the chart, where it is in sight; the fold and the zoom move it. */
+/** Place the cursor on the chart; hide it if its time is out of sight. */
 function placeCursor() {
   const x = instant === null || !shown ? -1 : xOf(shown, instant);
   $('cursor').hidden = x < 0 || x > shown.plotWidth;

@@ -1,10 +1,10 @@
-// Marks above the cells, as SVG: numbers in them, outlines, links, and next to them titles and notes.
+// Marks above the cells, as SVG: numbers in cells, outlines, links, and titles and notes around the rows.
 
-/** The marks right above the cells of a panel: outlines of its story, and numbers. */
+/** Return the marks directly above the cells of a panel: outlines of the explanation, and numbers. */
 const numbersOnCells = (view, geometry, panel, sight, choose, theme, index) =>
   (view.story ? storyMarks(panel, geometry, theme, index) : '') + (sight.vector ? labels(panel, geometry, sight, choose) : '');
 
-/** The marks inside a panel, above all else: the picked-out ops, and the end of the timeline. */
+/** Return the topmost marks of a panel: the highlighted ops, and the end of the timeline. */
 function marks(view, geometry, panel, sight, choose, theme, index) {
   const inside = [];
   if (sight.vector && choose) inside.push(outlines(panel, geometry, view, choose, LOOKS.highlight[+theme.dark]));
@@ -13,7 +13,7 @@ function marks(view, geometry, panel, sight, choose, theme, index) {
   return inside.join('') + endLine(panel, geometry, theme, index);
 }
 
-/** Microbatch numbers, for all cells of one colour or for none: all fit, or the eye would misread the gaps. */
+/** Return microbatch numbers for all cells of a colour, or for none if some do not fit, as gaps would mislead. */
 function labels(panel, geometry, { spans }, choose) {
   const { timeline, row, lane } = panel;
   const { ops } = timeline;
@@ -35,7 +35,7 @@ function labels(panel, geometry, { spans }, choose) {
     const fill = TEXTS[colour];
     const texts = group.ops.map(([op, at]) => {
       if (cutByFold(ops.left[op], ops.right[op])) return '';
-      // A cell that the view cuts has its number in the visible part, where that has room.
+      // A cell that the view cuts has its number in its visible part, if there is room.
       const [left, right] = [ops.left[op], ops.right[op]].map(time => inPlot(geometry, time));
       if (right - left < 0.62 * size * digits) return '';
       const x = (left + right) / 2;
@@ -46,7 +46,7 @@ function labels(panel, geometry, { spans }, choose) {
   }).join('');
 }
 
-/** The outline of an op's cell as a path; at least three pixels wide, so that it is seen from afar. */
+/** Return the outline of an op's cell as a path, at least three pixels wide to be visible. */
 function box(panel, geometry, op) {
   const { ops } = panel.timeline;
   const x = xOf(geometry, ops.start[op]);
@@ -56,10 +56,10 @@ function box(panel, geometry, op) {
   return `M${px(x)} ${px(y)}h${px(width)}v${px(height)}h${px(-width)}z`;
 }
 
-/** Parts of a path as lines of a colour and a width. */
+/** Return parts of a path as stroked SVG lines. */
 const stroked = (parts, colour, width) => `<path d="${parts.join('')}" fill="none" stroke="${colour}" stroke-width="${width}"/>`;
 
-/** Outlines of the chosen ops, and a link into each from the op it waited for or took its input from. */
+/** Return outlines of the highlighted ops, and a line to each from its cause or its input. */
 function outlines(panel, geometry, view, choose, colour) {
   const { timeline, row, rows } = panel;
   const { ops } = timeline;
@@ -79,7 +79,7 @@ function outlines(panel, geometry, view, choose, colour) {
   return stroked(parts, colour, chosen.length > 300 ? 0.75 : 2);
 }
 
-/** Where a timeline ends, and by how much sooner or later than the baseline. */
+/** Return a mark at the end of a timeline, with its difference from the baseline. */
 function endLine(panel, geometry, theme, index) {
   const x = xOf(geometry, panel.timeline.makespan);
   const line = `<path d="M${px(x)} 0v${panel.height}" stroke="${theme.muted}" stroke-dasharray="2 3"/>`;
@@ -91,7 +91,7 @@ function title({ timeline, top }, geometry, theme) {
   const parts = [timeline.numbers.makespan.text];
   if (timeline !== TIMELINES[timeline.baseline]) parts.push(`${change(timeline.versus_baseline)} vs baseline`);
   if (!geometry.narrow) parts.push(`bubble ${timeline.numbers.bubble_rate.text}`);
-  // In the unit of the rows: shares of a device's 1/P only where numbers of chunks differ.
+  // In the unit of the rows; of a device's 1/P share only if numbers of chunks differ.
   const counted = timeline.held[0].endsWith('act') ? 'peak_activations' : 'peak_activations_share';
   parts.push(`peak ${timeline.peak_memory?.text ?? timeline.numbers[counted].text}`);
   const room = (geometry.width - geometry.left) / 7 - timeline.title.length; // characters
@@ -100,7 +100,7 @@ function title({ timeline, top }, geometry, theme) {
   return text(geometry.left, top - 7, 12.5, theme.muted, [name, ...parts.map(escapeText)].join(' · '));
 }
 
-/** Right of every row: idle share and peak activations. */
+/** Return the notes right of every row: idle share and peak activations. */
 function notes({ timeline, devices, top, row, lane }, geometry, theme) {
   const x = geometry.left + geometry.plotWidth + 10;
   const size = clamp(row, 9, 11);
@@ -112,7 +112,7 @@ function notes({ timeline, devices, top, row, lane }, geometry, theme) {
   }).join('');
 }
 
-/** Notes next to a curve: its name, and each line's device and peak, or the strip's scale. */
+/** Return the notes of a curve: its name, and each line's device and peak, or the scale of strips. */
 function curveNotes(view, panel, geometry, theme) {
   const { timeline, curve, curveTop, curveHeight } = panel;
   const x = geometry.left + geometry.plotWidth + 10;

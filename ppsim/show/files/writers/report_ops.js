@@ -3,7 +3,7 @@
 
 let REPORT, TIMELINES, SPAN, SHARED;
 
-/** Use a report as the page's data; a live page does so again with each answer. */
+/** Make a report the data of the page; a live page calls this with each answer. */
 function take(report) {
   REPORT = report;
   TIMELINES = report.timelines;
@@ -34,7 +34,10 @@ async function inflate(base64) {
   return new Response(stream).arrayBuffer();
 }
 
-/** Unpack a column: a list, raw numbers, the bits of ascending ones, or numbers as steps from one to the next. */
+/**
+ * Unpack a column: a list, raw numbers, floats packed as differences of their bits, or integers packed as differences
+ * in planes of bytes.
+ */
 async function column(packed) {
   if (Array.isArray(packed)) return Float64Array.from(packed);
   const { type, raw, gzip } = packed;
@@ -56,14 +59,14 @@ async function column(packed) {
   return values;
 }
 
-/** Unpack columns of a table in place, all if none are named. */
+/** Unpack the named columns of a table in place; all of them without names. */
 async function columns(table, ...names) {
   if (!names.length) names = Object.keys(table ?? {});
   await Promise.all(names.map(async name => { table[name] = await column(table[name]); }));
   return table;
 }
 
-/** Unpack a timeline, once, whoever else asks meanwhile. */
+/** Unpack a timeline; concurrent calls share one promise. */
 const unpack = timeline => timeline.unpacked ??= unpackAll(timeline);
 
 /** Unpack in place and add columns for drawing: device, colour index and drawn edges of every op. */
@@ -99,7 +102,7 @@ function finish(timeline) {
   return timeline;
 }
 
-/** The first place from `low` on, `high` at most, whose value is larger; values ascend. */
+/** Return the first index from `low` to `high` whose value is larger than `value`; values ascend. */
 function firstAbove(values, value, low, high) {
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -109,11 +112,11 @@ function firstAbove(values, value, low, high) {
   return low;
 }
 
-/** The first op of a device, from `low` on, that ends after `time`; the device's end where none does. */
+/** Return the first op of a device, from `low` on, that ends after `time`; the end of the device's ops if none does. */
 const firstAfter = (timeline, device, time, low = timeline.offsets[device]) =>
   firstAbove(timeline.ops.right, time, low, timeline.offsets[device + 1]);
 
-/** The op that a device runs at a time, or -1. */
+/** Return the op that a device runs at a time; -1 if it is idle. */
 function opAt(timeline, device, time) {
   const op = firstAfter(timeline, device, time);
   return op < timeline.offsets[device + 1] && timeline.ops.left[op] <= time ? op : -1;
@@ -124,13 +127,13 @@ const membersOf = (timeline, cell) => timeline.ops.pair[cell] >= 0 ? [cell, cell
 const labelOf = ({ ops }, op) =>
   `${ops.stage[op] < 0 ? '' : ops.stage[op]}${LOOKS.kinds[ops.kind[op]].letter}${ops.microbatch[op]}`;
 
-/** Microbatches of a step. */
+/** Return the number of microbatches in a step. */
 const microbatchesPerStep = timeline => timeline.round ?? timeline.microbatches;
 
-/** The number of a microbatch in its step; empty for ops that run once a step. */
+/** Return the number of a microbatch in its step; empty for ops that run once per step. */
 const numberIn = (timeline, microbatch, kind) => LOOKS.kinds[kind]?.once ? '' : microbatch % microbatchesPerStep(timeline);
 
-/** Which microbatch it is, and of which step where there are several. */
+/** Return the name of a microbatch, with its step if there are several steps. */
 function microbatchName(timeline, microbatch, kind) {
   const step = microbatchesPerStep(timeline) < timeline.microbatches ? [`step ${Math.floor(microbatch / microbatchesPerStep(timeline))}`] : [];
   const shown = numberIn(timeline, microbatch, kind);
@@ -138,24 +141,24 @@ function microbatchName(timeline, microbatch, kind) {
 }
 const nameOf = (timeline, cell) => membersOf(timeline, cell).map(op => labelOf(timeline, op)).join('+');
 
-/** The op before a cell on its device, or -1. */
+/** Return the op before a cell on its device; -1 for the first cell. */
 function cellBefore(timeline, cell) {
   return cell > timeline.offsets[timeline.ops.device[cell]] ? cell - 1 : -1;
 }
 
-/** How long the device stood idle before a cell. */
+/** Return the idle time of a device before a cell. */
 function idleBefore(timeline, cell) {
   const previous = cellBefore(timeline, cell);
   return timeline.ops.start[cell] - (previous < 0 ? 0 : timeline.ops.end[previous]);
 }
 
-/** Why a cell started when it did, as one sentence. */
+/** Return a sentence that explains the start of an op's cell. */
 function reason(timeline, op) {
   const { ops } = timeline;
   const cell = cellOf(timeline, op);
   const bound = ops.bound[cell];
   const where = other => `${nameOf(timeline, cellOf(timeline, other))} on device ${ops.device[other]}`;
-  if (bound < 0 && (cellBefore(timeline, cell) >= 0 || ops.dependency[cell] >= 0)) return 'what it waited for is not known';
+  if (bound < 0 && (cellBefore(timeline, cell) >= 0 || ops.dependency[cell] >= 0)) return 'the cause of its wait is unknown';
   if (bound < 0) return 'nothing to wait for';
   if (ops.device[bound] !== ops.device[cell]) {
     const travel = ops.start[cell] - ops.end[bound];
@@ -171,7 +174,7 @@ function reason(timeline, op) {
   return `${busy}; its input, ${where(last)}, ended ${early > EPSILON ? `${number(early)} earlier` : 'just then'}`;
 }
 
-/** The cells of the critical path, from the first to the one that ends last. */
+/** Return the cells of the critical path, from the first to the one that ends last. */
 function criticalPath(timeline) {
   if (timeline.path) return timeline.path;
   const { end, bound } = timeline.ops;
@@ -182,7 +185,7 @@ function criticalPath(timeline) {
   return timeline.path = cells.reverse();
 }
 
-/** A test whether an op is picked out; null where nothing is. */
+/** Return a function that tells whether an op is highlighted; null if no op is. */
 function chooser(timeline, view) {
   if (view.critical) {
     const on = new Uint8Array(timeline.ops.kind.length);
@@ -194,20 +197,20 @@ function chooser(timeline, view) {
   return op => values[op] === view.highlight.value;
 }
 
-/** All ops that pass a test. */
+/** Return all ops for which `test` is true. */
 function opsWhere(timeline, test) {
   const found = [];
   for (let op = 0; op < timeline.ops.kind.length; op++) if (test(op)) found.push(op);
   return found;
 }
 
-/** The first step of a curve's device that comes after a time; the device's end where none does. */
+/** Return the first step of a device's curve after a time; the end of the device's steps if there is none. */
 const stepAfter = (curve, device, time) => firstAbove(curve.time, time, curve.offsets[device], curve.offsets[device + 1]);
 
-/** What a curve holds on a device until one of its steps. */
+/** Return the value of a device's curve before one of its steps. */
 const heldUntil = ({ offsets, value }, device, step) => step > offsets[device] ? value[step - 1] : 0;
 
-/** What a step curve holds on a device at a time. */
+/** Return the value of a device's curve at a time. */
 function heldAt(curve, device, time) {
   return heldUntil(curve, device, stepAfter(curve, device, time));
 }

@@ -1,6 +1,6 @@
 // The parts of a device's memory: names and amounts next to their areas, and the amounts at a time.
 
-/** The parts of a device's memory with their amounts at its peak, the last above. */
+/** Return the names of a device's parts of memory and their amounts at its peak, as SVG; the last part is on top. */
 function partNotes({ curve, curveTop, curveHeight }, { left, plotWidth, narrow }, theme) {
   const last = curve.parts.length - 1;
   const tops = Array.from(curve.value.subarray(curve.offsets[last], curve.offsets[last + 1]));
@@ -15,14 +15,14 @@ function partNotes({ curve, curveTop, curveHeight }, { left, plotWidth, narrow }
   }).join('');
 }
 
-/** What each part of a device's memory holds at a time. */
+/** Return the amounts of a device's parts of memory at a time. */
 const partsAt = (curve, time) => curve.parts.map((name, part) =>
   [name, +(heldAt(curve, part, time) - (part ? heldAt(curve, part - 1, time) : 0)).toPrecision(4)]);
 
-/** What fills a device at a time, and which microbatches are under way there. */
+/** Show the tip of a device's memory at a time: its parts, and the microbatches whose activations it holds. */
 function tellParts({ curve, timeline }, time, x, y) {
   const { ops, offsets } = timeline;
-  const [begun, left] = [new Set(), new Set()]; // a microbatch on a chunk, as one number
+  const [begun, left] = [new Set(), new Set()]; // of (chunk, microbatch) packed as one number
   for (let op = offsets[curve.device]; op < offsets[curve.device + 1]; op++) {
     const key = ops.chunk[op] * timeline.microbatches + ops.microbatch[op];
     if (ops.start[op] <= time) begun.add(key);
@@ -34,6 +34,6 @@ function tellParts({ curve, timeline }, time, x, y) {
   const under = sorted.map(m => steps ? `${numberIn(timeline, m)} of step ${Math.floor(m / microbatchesPerStep(timeline))}` : m);
   const lines = partsAt(curve, time).filter(([, amount]) => amount).reverse().map(([name, amount]) => `${name}: ${measured(amount, curve.unit)}`);
   const whole = measured(heldAt(curve, curve.parts.length - 1, time), curve.unit);
-  const which = under.length ? `microbatches under way: ${under.length > 12 ? `${under.length}, ${under[0]} to ${under.at(-1)}` : under.join(', ')}` : 'no microbatch under way';
+  const which = under.length ? `microbatches in flight: ${under.length > 12 ? `${under.length}, ${under[0]} to ${under.at(-1)}` : under.join(', ')}` : 'no microbatch in flight';
   tip(x, y, bold(whole), ` on device ${curve.device} at ${timed(time)}\n${[...lines, which].join('\n')}`);
 }

@@ -1,15 +1,15 @@
-// Two of many runs, one above the other: which ones the reader picks, and where their times differ.
+// A page of many runs shows two of them, which the reader chooses, and where their times differ.
 
-let allRuns = null; // all runs of the page; those that are shown are copies
+let allRuns = null; // all runs of the page; the page shows copies of two of them
 let chosenRuns = [0, 1];
 
-/** A difference with its sign, in the digits that matter against the makespan. */
+/** Return a difference with its sign, with as many decimals as the makespan has. */
 function signed(value) {
   const text = decimals(value, clamp(4 - Math.floor(Math.log10(SPAN)), 0, 12));
   return value > 0 && /[1-9]/.test(text) ? `+${text}` : text;
 }
 
-/** Show two runs, named by their places, with their differences. */
+/** Show two runs, given by their places in all runs, and their differences. */
 async function pickRuns(first, second) {
   if (allRuns) align(0);
   else allRuns = TIMELINES;
@@ -25,7 +25,7 @@ async function pickRuns(first, second) {
   say(TIMELINES.map(run => run.title).join(' above '));
 }
 
-/** The second run less the first, by cause and by device, and the ops that both have. */
+/** Return the differences of the second run from the first, by cause and by device, and the ops that are in both. */
 function differences({ terms, meanings }, [a, b], [first, second]) {
   const mean = (rows, term) => rows.reduce((sum, row) => sum + row[term], 0) / rows.length;
   const parts = terms.map((name, term) => ({ name, term, by: mean(second, term) - mean(first, term) }))
@@ -44,7 +44,7 @@ function differences({ terms, meanings }, [a, b], [first, second]) {
   };
 }
 
-/** The ops of the same kind, stage and microbatch: their places in both runs. */
+/** Return the ops of equal kind, stage and microbatch: their places in the first run, and in the second. */
 function twinsOf(a, b) {
   if (a.stages !== b.stages) return [[], []];
   const key = ({ ops }, op) => `${ops.kind[op]},${ops.stage[op]},${ops.microbatch[op]}`;
@@ -53,7 +53,7 @@ function twinsOf(a, b) {
   return [0, 1].map(side => found.map(pair => pair[side]));
 }
 
-/** Where the reader picks: a run with its prediction, or any two; and how far off each prediction is. */
+/** Return the table of prediction errors, which chooses a run and its prediction, and lists to choose any two runs. */
 function pickerOf({ picker }) {
   const choice = (label, place) => {
     const select = element('select', {}, ...allRuns.map(({ title }, at) => new Option(title, at)));
@@ -68,8 +68,8 @@ function pickerOf({ picker }) {
   });
   const head = ['run', ...picker.levels].map(name => element('th', { scope: 'col', textContent: name }));
   const meanings = Object.entries(picker.said).map(([level, meaning]) => element('div', {}, element('b', { textContent: `${level}: ` }), meaning));
-  return part('Runs: how far off each prediction is',
-    element('p', { className: 'muted', textContent: '(predicted − measured) / measured, of the median makespan; the charts are of the repetition closest to it. Each column takes more from what was measured:' }),
+  return part('Runs: the error of each prediction',
+    element('p', { className: 'muted', textContent: '(predicted − measured) / measured, for the median makespan; the charts show the repetition closest to it. Each column uses more of the measured times:' }),
     sliding('Runs', '', element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows)),
     element('span', { className: 'tools' }, choice('above', 0), choice('below', 1)),
     element('div', { className: 'muted' }, ...meanings));

@@ -1,5 +1,4 @@
-// Many ops in sight: cells and curves as canvases, a column per pixel, so that drawing takes no longer for more ops
-// than looking at each of them once.
+// Drawing of many ops: cells and curves as canvases with one column per pixel, so each op is read once.
 
 function pixel(colour) {
   const [red, green, blue] = channels(colour);
@@ -7,8 +6,8 @@ function pixel(colour) {
 }
 
 /**
- * Colours of one device, a pixel each: the mean of what the pixel covers, by area. The largest share alone would
- * show stripes that are not in the schedule once several ops fall into a pixel. Chosen ops outweigh all others.
+ * Return the colours of one device's row, one per pixel: the mean over the pixel by area. The colour with the largest
+ * share would show stripes that are not in the schedule if several ops fall into a pixel. Highlighted ops outweigh others.
  */
 function pixelRow(row, timeline, spans, from, perPixel, choose, colours) {
   const { left, right, colour } = timeline.ops;
@@ -35,7 +34,7 @@ function pixelRow(row, timeline, spans, from, perPixel, choose, colours) {
   while (current < row.length) flush();
 }
 
-/** Mixes colours by area: `add` them, then call for the pixel of a given area, the rest of which is bubble. */
+/** Return a mixer of colours by area: `add` colours, then take the pixel of a given area; the rest of it is bubble. */
 function mixer(bubble) {
   let [red, green, blue, covered, weight] = [0, 0, 0, 0, 0];
   const add = (colour, area, factor) => {
@@ -56,7 +55,7 @@ function mixer(bubble) {
   return Object.assign(mix, { add });
 }
 
-/** A canvas with so many rows, of which a share at both edges, and a lane below, stay free; `paint(line, row)`. */
+/** Return a canvas with rows painted by `paint(line, row)`; margins of each row, and its lane, stay free. */
 function pixels(geometry, rows, rowHeight, gap, lane, paint) {
   const dense = Math.min(2, devicePixelRatio || 1);
   const rowPixels = Math.max(1, Math.round(rowHeight * dense));

@@ -1,11 +1,11 @@
-// Rows in sight: some devices pinned on top, then a range of the others, which zooms and moves as time does; and the
-// overview of all devices and all time above the chart.
+// Rows in sight: pinned devices on top, then a range of the other devices, which zooms and moves like time. Above the
+// chart is an overview of all devices and the whole time.
 
-const MANY = 32; // devices from which the overview is always there
-const OVERVIEW = 48; // pixels of its height, for all timelines together
-let overviewOf = []; // what the overview was drawn of
+const MANY = 32; // devices from which the overview is always shown
+const OVERVIEW = 48; // height of the overview for all timelines, in pixels
+let overviewOf = []; // inputs of the last drawing of the overview
 
-/** The devices in sight where not all are: pinned ones, then those of the range that are not. */
+/** Return the devices in sight if not all are: the pinned ones, then the range without them. */
 function rowsInSight(devices) {
   const every = everyDevice(devices, 1);
   const pinned = view.pinned.filter(device => device < devices);
@@ -14,7 +14,7 @@ function rowsInSight(devices) {
   return pinned.length || range.length ? [...pinned, ...range] : every.slice(-1);
 }
 
-/** Show so many devices from a first one on, below those that are pinned. */
+/** Show `count` devices from a first one on, below the pinned ones. */
 function showRows(first, count) {
   const most = mostDevices();
   const wide = clamp(Math.round(count), view.pinned.length ? 0 : 1, most);
@@ -32,7 +32,7 @@ function zoomRows(factor, share = 0.5) {
   showRows(first + (count - wide) * share, wide);
 }
 
-/** The same by two fingers, one above the other; parts of a row add up until they are one. */
+/** Zoom the rows by two fingers, one above the other; fractions of a row add up. */
 function pinchRows(fingers, event, apart) {
   fingers.apart ??= apart([...fingers.values()]);
   fingers.set(event.pointerId, [event.clientX, event.clientY]);
@@ -44,14 +44,14 @@ function pinchRows(fingers, event, apart) {
   zoomRows(factor, clamp(((a[1] + b[1]) / 2 - chartBox().top - top) / height, 0, 1));
 }
 
-/** The same by the wheel, around the pointer. */
+/** Zoom the rows by the wheel, around the pointer. */
 function wheelRows(event, turn) {
   const y = event.clientY - chartBox().top;
   const { top, height } = shown.panels.find(panel => y < panel.top + panel.height) ?? shown.panels[0];
   zoomRows(Math.exp(turn), clamp((y - top) / height, 0, 1));
 }
 
-/** What a key does to rows, if anything. */
+/** Return the action of a key on rows; undefined if it has none. */
 function rowAction(key, shift) {
   if (shift && key === 'w') return () => zoomRows(0.5);
   if (shift && key === 's') return () => zoomRows(2);
@@ -71,7 +71,7 @@ function reveal(device) {
   showRows(device - count / 2, Math.max(1, count));
 }
 
-/** Pin devices; unpin them where all of them were pinned. */
+/** Pin devices; unpin them if all of them are pinned. */
 function togglePins(devices) {
   const all = devices.every(device => view.pinned.includes(device));
   const others = view.pinned.filter(device => !devices.includes(device));
@@ -83,7 +83,7 @@ function togglePins(devices) {
   drawSoon();
 }
 
-/** Pin the devices of the ops that are picked out, selected or visited; pin nothing without any. */
+/** Pin the devices of the highlighted, selected or visited ops; unpin all if there are none. */
 function pinPicked() {
   const rows = view.selected?.rows.find(Boolean);
   if (rows) {
@@ -97,13 +97,13 @@ function pinPicked() {
   return say("Pin what? Click a device's name, select rows with Shift + drag, or find 'devices 0, 4-7'");
 }
 
-/** Keep some devices together, and leave the others out. */
+/** Show only some devices. */
 function pinDevices(devices) {
   Object.assign(view, { pinned: [], rows: [0, 0], highlight: null, op: null });
   togglePins(devices);
 }
 
-/** Keep the devices that the reader names, such as `0, 4-7`. */
+/** Show only the devices that the reader types, such as `0, 4-7`. */
 function pinOnly(words) {
   const most = mostDevices();
   const found = new Set();
@@ -116,7 +116,7 @@ function pinOnly(words) {
   return found.size ? pinDevices([...found].sort((a, b) => a - b)) : say('Name devices, such as 0, 4-7');
 }
 
-/** Devices as ranges: 0, 4 to 7. */
+/** Return devices as ranges: 0, 4 to 7. */
 function rangesOf(devices) {
   const parts = [];
   for (const device of devices)
@@ -140,7 +140,7 @@ function pinLine({ timeline, top, row, devices }, { left, plotWidth }, theme) {
   return `<path class="pins" d="M0 ${px(top + count * row)}H${px(left + plotWidth)}" stroke="${theme.ink}" stroke-width="1.5"/>`;
 }
 
-/** Draw the overview, where there is room for a view in it: all devices and all time, again only where that changed. */
+/** Draw the overview of all devices and the whole time, if the view is smaller; only if its inputs changed. */
 function showOverview() {
   const there = hasManyDevices() && !view.printing && (mostDevices() > MANY || view.rows !== null);
   for (const id of ['rows-fewer', 'rows-more', 'rows-pin']) $(id).hidden = !hasManyDevices();
@@ -172,7 +172,7 @@ function showOverview() {
   });
 }
 
-/** Bring the place under a pointer on the overview into the middle of the view. */
+/** Centre the view on the place under the pointer on the overview. */
 function lookAt(event) {
   if (!(event.buttons & 1)) return;
   event.preventDefault();
@@ -184,7 +184,7 @@ function lookAt(event) {
   if (view.rows?.[1]) showRows(share * mostDevices() - view.rows[1] / 2, view.rows[1]);
 }
 
-/** The device whose name, left of the rows, is under a pointer; -1 for none. */
+/** Return the device whose name, left of the rows, is under the pointer; -1 for none. */
 function nameAt(event) {
   const box = chartBox();
   const [x, y] = [event.clientX - box.left, event.clientY - box.top];
@@ -192,20 +192,20 @@ function nameAt(event) {
   return panel ? panel.devices[Math.floor((y - panel.top) / panel.row)] : -1;
 }
 
-/** The buttons for rows before the one that shows all, and their keys. */
+/** Add the buttons of rows, and their keys in the help. */
 function rowControls() {
   const button = (id, textContent, title, onclick) => element('button', { id, textContent, title, onclick });
   $('fit').before(
     button('rows-fewer', 'rows +', 'Fewer, taller rows (Shift + W)', () => zoomRows(0.5)),
     button('rows-more', 'rows −', 'More, lower rows (Shift + S)', () => zoomRows(2)),
-    button('rows-pin', 'pin', 'Keep what is picked out or selected on top (P)', pinPicked),
+    button('rows-pin', 'pin', 'Keep the devices of highlighted or selected ops on top (P)', pinPicked),
   );
   press('rows-pin', false);
   const help = (keys, does) => [element('dt', {}, element('kbd', { textContent: keys })), element('dd', { textContent: does })];
   $('help').querySelector('dl').prepend(
     ...help('Shift + W, S', 'fewer, taller rows, or more; or Shift + Ctrl + wheel; ↑ and ↓ move them'),
-    ...help('P', "pin what is picked out or selected on top; or click a device's name"),
-    ...help('/', 'find devices 0, 4-7: these alone'),
+    ...help('P', "pin the devices of highlighted or selected ops on top; or click a device's name"),
+    ...help('/', 'find devices 0, 4-7: show only these'),
   );
   const overview = element('div', { id: 'overview', 'aria-hidden': 'true' });
   $('chart').before(overview);

@@ -1,15 +1,15 @@
-// A range that the reader selects, Shift + drag: sums over its devices, and a ruler.
+// The range that the reader selects with Shift + drag: sums over its devices, and a ruler.
 
 const SNAP = 7; // pixels from an op's edge
 
-/** The devices whose rows in a panel are between two heights of the chart; null where there are none. */
+/** Return the devices whose rows in a panel lie between two heights of the chart; null if there are none. */
 function rowsBetween(panel, above, below) {
   const first = Math.max(0, Math.floor((above - panel.top) / panel.row));
   const found = panel.devices.slice(first, Math.max(first, Math.ceil((below - panel.top) / panel.row)));
   return found.length && below > panel.top && above < panel.top + panel.height ? found : null;
 }
 
-/** Select from where the pointer was pressed to where it is; a range of all rows that it touches. */
+/** Select the range of time and rows between the press of the pointer and its place now. */
 function selectTo(pressed, event) {
   const box = chartBox();
   const under = x => clamp(timeAt(shown.from + (x - box.left - shown.left) / shown.scale), 0, SPAN);
@@ -21,7 +21,7 @@ function selectTo(pressed, event) {
   showSums();
 }
 
-/** The start or end of an op in these rows that is within a few pixels of a time, or the time. */
+/** Return the start or end of an op in these rows that is within SNAP pixels of a time; else the time. */
 function snapped(time, rows) {
   let [best, near] = [time, SNAP / shown.scale];
   for (const [index, devices] of rows.entries()) for (const device of devices ?? []) {
@@ -38,7 +38,7 @@ function clearSelection() {
   showSums();
 }
 
-/** The selected range in the chart: its rows marked, and its length above the first of its panel. */
+/** Return the selected range as SVG: its rows marked, and its length above them. */
 function selectionMarks(geometry, theme) {
   if (!view.selected) return '';
   const { from, to, rows } = view.selected;
@@ -57,7 +57,7 @@ function selectionMarks(geometry, theme) {
   return parts.join('') + ruler;
 }
 
-/** Times within a range, by kind of op and by cause of idle time: name, time, count. */
+/** Return times within a range by kind of op and by cause of idle time, as [name, time, count, device time]. */
 function sumsOf(timeline, devices, from, to) {
   const { ops, offsets, waits } = timeline;
   const inside = (a, b) => Math.max(0, Math.min(b, to) - Math.max(a, from));

@@ -1,10 +1,10 @@
-// The answer's explanation of the chart: bars from cause to cause, causes by device, the critical path as steps, changes as
-// ghosts over the chart, and of two runs the ops that both have.
+// The explanation below the chart: bars from the work to the makespan, causes by device, the critical path as steps, and
+// what-if changes, whose outlines can be drawn over the chart. For two runs it joins the ops that are in both.
 
-const MOST_OUTLINES = 3000; // of a ghost in sight
-let twins = [];
-let joinedTwins = null; // the panel and the op whose twin is pointed out
-let laterBy = 0; // by how much the second timeline is drawn later
+const MOST_OUTLINES = 3000; // outlines of ops drawn at once
+let twins = []; // for each of two runs: its ops that are in both, and the same op of the other run
+let joinedTwins = null; // the panel, the op and its twin that a line joins
+let laterBy = 0; // time by which the second timeline is drawn later
 
 async function showStory() {
   const { story } = REPORT;
@@ -16,7 +16,7 @@ async function showStory() {
   }
   view.story = { ghosts: story.ghosts, ghost: -1, lit: null, outlines: false };
   $('lead').textContent = story.lead;
-  $('lead').hidden = Boolean(REPORT.verdict) && !story.picker; // the verdict says it
+  $('lead').hidden = Boolean(REPORT.verdict) && !story.picker; // the verdict says the same
   $('story').hidden = false;
   const parts = story.picker ? [pickerOf(story)] : [];
   parts.push(barsOf(story), matrixOf(story));
@@ -29,7 +29,7 @@ async function showStory() {
 const part = (heading, ...content) => element('div', { className: 'part' }, element('h2', { textContent: heading }), ...content);
 const causeOf = name => LOOKS.causes.findIndex(cause => cause.name === name);
 
-/** Bars from value to value on one scale, a row each: a waterfall, or differences on both sides of zero. */
+/** Return a table of bars on one scale: a waterfall, or differences on both sides of zero. */
 function barsOf({ bars, heading }) {
   const values = bars.flatMap(({ from, to }) => [from, to]);
   const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
@@ -48,7 +48,7 @@ function barsOf({ bars, heading }) {
   return part(heading, sliding(heading, 'bars', element('tbody', {}, ...rows)));
 }
 
-/** Causes by device; a cell that is pointed at or has the focus outlines its gaps in the chart. */
+/** Return the table of idle time by device and cause; pointing at a cell outlines its gaps in the chart. */
 function matrixOf({ matrix }) {
   const { heading, columns: names, rows } = matrix;
   const most = Math.max(...rows.flatMap(({ values }) => values.map(Math.abs)), EPSILON);
@@ -65,7 +65,7 @@ function matrixOf({ matrix }) {
   return part(heading, sliding(heading, 'matrix', element('thead', {}, element('tr', {}, element('td'), ...head)), element('tbody', {}, ...body)));
 }
 
-/** The critical path as steps, each of which shows its place in the chart. */
+/** Return the critical path as a list of steps; a click shows a step in the chart. */
 function pathOf({ path }) {
   const steps = path.steps.map(({ text, from, to }) => {
     const button = element('button', { type: 'button', textContent: text, title: `${number(from)} to ${number(to)}` });
@@ -79,7 +79,7 @@ function pathOf({ path }) {
   return part(path.heading, element('ol', { className: 'steps' }, ...steps));
 }
 
-/** Changes that were simulated; a button lays the changed timeline over the chart. */
+/** Return the simulated changes; a button draws the outlines of the changed timeline over the chart. */
 function changesOf({ changes, ghosts, notes }) {
   const rows = changes.map(({ text, makespan, change: share }, i) => {
     const button = element('button', { type: 'button', textContent: text, 'aria-pressed': 'false', disabled: !ghosts[i] });
@@ -93,26 +93,26 @@ function changesOf({ changes, ghosts, notes }) {
     return element('li', {}, button, element('span', { textContent: `${makespan} · ${share}` }));
   });
   const said = notes.map(text => element('p', { className: 'muted', textContent: text }));
-  return part('What if: lay a change over the chart', element('ul', { className: 'changes' }, ...rows), ...said);
+  return part('What if: draw a change over the chart', element('ul', { className: 'changes' }, ...rows), ...said);
 }
 
-/** Where the two runs are laid together, and whether the second carries the outlines of the first. */
+/** Return the controls of two runs: the time at which they are aligned, and outlines of the first over the second. */
 function aligned() {
   const select = element('select', { 'aria-label': 'Align the runs at' }, new Option('start', 0), new Option('first backward', 1), new Option('end', 2));
-  const outlines = element('button', { type: 'button', textContent: 'outlines of all of A on B', 'aria-pressed': 'false' });
+  const outlines = element('button', { type: 'button', textContent: 'outlines of A on B', 'aria-pressed': 'false' });
   select.onchange = () => { align(+select.value); say(laterBy ? `B is drawn ${timed(Math.abs(laterBy))} ${laterBy > 0 ? 'later' : 'earlier'}` : ''); };
   outlines.onclick = () => {
     view.story.outlines = !view.story.outlines;
     outlines.setAttribute('aria-pressed', view.story.outlines);
     drawSoon();
   };
-  return part('The two charts', element('p', { className: 'muted', textContent: 'Point at an op: a line joins it with the same op of the other run. Click one: B has the outlines of its microbatch in A.' }),
+  return part('The two charts', element('p', { className: 'muted', textContent: 'Point at an op: a line joins it with the same op of the other run. Click an op: B shows the outlines of its microbatch in A.' }),
     element('span', { className: 'tools' }, element('label', {}, 'align at ', select), outlines));
 }
 
 const firstBackward = ({ ops }) => ops.start.reduce((least, time, op) => 'BI'.includes(LOOKS.kinds[ops.kind[op]].letter) ? Math.min(least, time) : least, Infinity);
 
-/** Draw the second run so that both start, turn to the first backward, or end together. */
+/** Shift the second run so that both start, run their first backward, or end at the same time. */
 function align(at) {
   const [first, second] = TIMELINES;
   const place = [() => 0, firstBackward, ({ makespan }) => makespan][at];
@@ -126,7 +126,7 @@ function align(at) {
   drawSoon();
 }
 
-/** Outlines of another timeline's ops in the rows of a panel: of all, or of the ones to keep. */
+/** Return outlines of another timeline's ops in the rows of a panel as SVG: all, or those for which `keep` is true. */
 function outlinesOf(panel, geometry, { offsets, start, end }, theme, keep = () => true) {
   const parts = [];
   for (const [row, device] of panel.devices.entries())
@@ -137,7 +137,7 @@ function outlinesOf(panel, geometry, { offsets, start, end }, theme, keep = () =
   return stroked(parts, theme.page, 2.5) + stroked(parts, theme.ink, '1.1" stroke-dasharray="4 2');
 }
 
-/** What the story adds inside a panel: a ghost with its end, the first run's outlines, and the gaps that are lit. */
+/** Return the marks of the explanation in a panel as SVG: outlines of a change, of the first run, and of chosen gaps. */
 function storyMarks(panel, geometry, theme, index) {
   const { ghosts, ghost, lit, outlines } = view.story;
   const found = [];
@@ -164,7 +164,7 @@ function storyMarks(panel, geometry, theme, index) {
   return found.join('');
 }
 
-/** The tip's text on the same op in the other run; a line joins the two. */
+/** Return the tip's text on the same op in the other run, and draw a line that joins the two. */
 function tellTwin(timeline, op) {
   const index = TIMELINES.indexOf(timeline);
   const twin = twins[index]?.get(op);
@@ -174,11 +174,11 @@ function tellTwin(timeline, op) {
   const later = own.start[op] - other.start[twin];
   const longer = own.end[op] - own.start[op] - (other.end[twin] - other.start[twin]);
   const than = word => ` than in ${'AB'[1 - index]}${word}`;
-  const begins = Math.abs(later) < EPSILON * SPAN ? 'starts as in the other run' : `starts ${number(Math.abs(later))} ${later > 0 ? 'later' : 'earlier'}${than('')}`;
+  const begins = Math.abs(later) < EPSILON * SPAN ? 'starts at the same time as in the other run' : `starts ${number(Math.abs(later))} ${later > 0 ? 'later' : 'earlier'}${than('')}`;
   return `\n${begins}${Math.abs(longer) < EPSILON * SPAN ? '' : `, takes ${number(Math.abs(longer))} ${longer > 0 ? 'longer' : 'less'}`}`;
 }
 
-/** Draw the line between an op and its twin, or none. */
+/** Draw the line between an op and its twin; null removes it. */
 function joinTwins(pair) {
   joinedTwins = pair;
   $('twin')?.remove();
