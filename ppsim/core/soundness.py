@@ -152,16 +152,20 @@ def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch:
 
 def prove_times(what: str, values: Any) -> None:
     """Raise InputError unless times are finite, not negative, and small enough for sums."""
-    try:
-        array = np.asarray(values)
-    except ValueError:  # lists of different lengths
-        array = np.array(None)
-    _refuse_unless(array.dtype.kind in "fiu", f"{what} is not a number")
+    if isinstance(values, float):  # most latencies, in a tenth of the time of an array
+        least = most = values
+    else:
+        try:
+            array = np.asarray(values)
+        except ValueError:  # lists of different lengths
+            array = np.array(None)
+        _refuse_unless(array.dtype.kind in "fiu", f"{what} is not a number")
+        if not array.size:
+            return
+        least, most = np.minimum.reduce(array, axis=None), np.maximum.reduce(array, axis=None)
     # NaN fails both comparisons; whole numbers have no infinity to start from.
-    _refuse_unless(
-        not array.size or bool(array.min() >= 0 and array.max() <= LONGEST),
-        f"{what} must be zero or more, finite and at most {LONGEST:g}",
-    )
+    if not (least >= 0 and most <= LONGEST):
+        raise InputError(f"{what} must be zero or more, finite and at most {LONGEST:g}", HINT)
 
 
 def prove_costs(time: Any, comm: Any, pair: Any) -> None:
@@ -170,16 +174,15 @@ def prove_costs(time: Any, comm: Any, pair: Any) -> None:
         all(value is None or _is_number_or_array(value) for value in (time, comm, pair)),
         "costs are numbers, or arrays of numbers",
     )
-    shape = np.shape(time)
-    _refuse_unless(
-        len(shape) == 2 and shape[0] == len(COMPUTE),
-        f"costs have a row for each of {len(COMPUTE)} kinds, got {shape}",
-    )
-    _refuse_unless(
-        np.ndim(comm) == 0 or (np.ndim(comm) == 2 and len(set(np.shape(comm))) == 1),
-        f"the latency of messages is one number or one for each pair of devices, got shape "
-        f"{np.shape(comm)}",
-    )
+    shape, links = np.shape(time), np.shape(comm)
+    if len(shape) != 2 or shape[0] != len(COMPUTE):
+        raise InputError(f"costs have a row for each of {len(COMPUTE)} kinds, got {shape}", HINT)
+    if links and (len(links) != 2 or links[0] != links[1]):
+        raise InputError(
+            "the latency of messages is one number or one for each pair of devices, got shape "
+            f"{links}",
+            HINT,
+        )
     _refuse_unless(
         pair is None or np.shape(pair) == shape[1:], "times of pairs are one number for each stage"
     )
@@ -243,18 +246,16 @@ def _prove_exempt(
     name: str, what: str, column: Integers, high: int, kind: Integers, may_lack: Any
 ) -> None:
     """Raise InputError for a number out of range; ops of some kinds may have -1."""
-    if len(column) and _largest(column) >= high:
-        exempt = may_lack[kind] & (column == NONE)
-        column, high = np.where(exempt, column.dtype.type(0), column), max(high, 1)
-    _prove_range(name, what, column, high)
+    if not len(column) or _largest(column) < high:
+        return
+    exempt = may_lack[kind] & (column == NONE)
+    _prove_range(name, what, np.where(exempt, column.dtype.type(0), column), max(high, 1))
 
 
 def _prove_pairs(name: str, queues: Queues) -> None:
     pair = queues.pair
-    if not len(pair) or int(_unsigned(pair).min()) == int(
-        _unsigned(np.full(1, NONE, pair.dtype))[0]
-    ):
-        return
+    if not len(pair) or int(_unsigned(pair).min()) == np.iinfo(_unsigned(pair).dtype).max:
+        return  # no op is paired
     paired = np.flatnonzero(pair != NONE)
     even = len(paired) % 2 == 0
     couples, partners = (
@@ -305,7 +306,7 @@ def _prove_range(name: str, what: str, column: Integers, high: int) -> None:
 
 def _largest(column: Integers) -> int:
     """Return the maximum; negative numbers count as very large."""
-    return int(_unsigned(column).max())
+    return int(np.maximum.reduce(_unsigned(column)))  # half the time of max() for small columns
 
 
 def _unsigned(column: Integers) -> Integers:
