@@ -61,6 +61,8 @@ def correct_plans(task: Task, version: Version, found: Findings, runs: Nearby) -
     first = setting_of_row(task, version, min(found.simulated, key=order_of))
     correction = runs.correction_at(first)
     found.simulated = [_scaled_row(row, correction.factor) for row in found.simulated]
+    if found.near_miss:
+        found.near_miss = _scaled_row(found.near_miss, correction.factor)
     choice = choose(found.simulated, task.model.layers)
     best = choice.best
     listed = [row for row in best_of(task, found.simulated.copy()) if row["key"] != best["key"]]

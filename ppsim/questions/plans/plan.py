@@ -535,7 +535,9 @@ def _search(task: Task, request: PlanRequest) -> Findings:
 
 def _raise_nothing_fits(task: Task, found: Findings) -> NoReturn:
     """Raise PpsimError: no plan fits, with the smallest plan and the options that would help."""
+    from ppsim.questions.plans.room import cap_text
     from ppsim.workload.plans.search import gpus_that_fit
+    from ppsim.workload.plans.task import MISS
 
     if not found.total:
         chunks = "/".join(map(str, task.axes.vp)) if task.axes.vp else "any number of"
@@ -556,6 +558,8 @@ def _raise_nothing_fits(task: Task, found: Findings) -> NoReturn:
     )
     more = gpus_that_fit(task)
     hint = "" if "full" in task.axes.recompute else "--recomputes full, "
+    if least[0] <= task.cap * (1 + MISS):
+        hint += f"--cap {cap_text(least[0])} (predicted peaks were up to {MISS:.1%} off), "
     hint += (
         f"--gpus {more} with the same batch, or GPUs with more memory"
         if more
@@ -589,10 +593,7 @@ class Plans(Answer[PlanRequest]):
     @property
     def plans(self) -> list[dict[str, Any]]:
         """The plans as JSON objects, best first, each with the reason why it is slower."""
-        rows = [
-            {k: v for k, v in row.items() if k not in ("key", "outcome")}
-            for row in self.findings.rows
-        ]
+        rows = [_without_marks(row) for row in self.findings.rows]
         rows = [
             row | operating_costs(self.task, row["step_s"]) | (gain.to_json() if gain else {})
             for row, gain in zip(rows, self.gains, strict=True)
@@ -646,6 +647,7 @@ class Plans(Answer[PlanRequest]):
             "candidates": found.total,
             "outcomes": {name: found.counts[name] for name in OUTCOMES},
             "plans": self.plans,
+            "near_miss": _without_marks(found.near_miss) if found.near_miss else None,
             "optimizer": asdict(self._optimizer),
             "run": self._run_line,
         }
@@ -687,6 +689,7 @@ class Plans(Answer[PlanRequest]):
             uneven_sides(best, task.model),
         )
         yield from (Line(line, 4) for line in certainty_and_shape if line)
+        yield from (Line(line, 4) for line in self._memory_remarks())
         yield from (Line(line, 4) for line in rank_lines(best))
         if line := self._run_line:
             yield Line(f"run it: {line}", 8)
@@ -700,6 +703,17 @@ class Plans(Answer[PlanRequest]):
             yield Line(line, 4)
         if self.request.runs.optimizer:
             yield Line(optimizer_line(self._optimizer), 4)
+
+    def _memory_remarks(self) -> Iterator[str]:
+        """Lines on a best plan that barely fits, and on a faster plan that barely does not."""
+        from ppsim.questions.plans.room import memory_remarks
+        from ppsim.workload.plans.space import read_key
+
+        best, missed = self.findings.rows[0], self.findings.near_miss
+        sizes = ""
+        if missed:
+            sizes = describe(read_key(missed["key"]).parallel(self.task.axes.base))
+        yield from memory_remarks(best, cap_of(best, self.task), missed, sizes)
 
     def _launch_blocks(self) -> Iterator[Block]:
         """The launch flags of the best plan, or a line that says why there are none."""
@@ -1071,6 +1085,11 @@ def describe(parallel: Any) -> str:
     words = [f"{name} {size}" for name, size in sizes.items() if size > 1]
     words += [f"mbs {parallel.mbs}", f"recompute {parallel.recompute}"]
     return ", ".join([*words, *_unusual_settings(parallel.zero, parallel.offload)])
+
+
+def _without_marks(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a plan's row without the keys that the search alone uses."""
+    return {name: value for name, value in row.items() if name not in ("key", "outcome")}
 
 
 def _recompute_text(row: Mapping[str, Any]) -> str:

@@ -39,7 +39,7 @@ from ppsim.workload.plans.space import (
     stage_contents,
     with_techniques,
 )
-from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, STATES, Findings, Task
+from ppsim.workload.plans.task import HELD, MISS, REFUSED, ROUNDING, STATES, Findings, Task
 
 
 class Bound(NamedTuple):
@@ -80,11 +80,15 @@ def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Finding
         for candidate, reason, bytes_ in zip(run, *memory, strict=True):
             if found.least_memory is None or bytes_ < found.least_memory[0]:
                 found.least_memory = bytes_, candidate
+            misses_barely = bool(reason) and bytes_ <= task.cap * (1 + MISS)
             if reason:
                 found.counts[reason] += 1
-            else:
+            if not reason or misses_barely:
                 seconds = group_bounds.seconds(candidate, split[schedule])
-                bounds.append(Bound(seconds, candidate, bytes_))
+                if misses_barely:
+                    found.barely.append((seconds, candidate))
+                else:
+                    bounds.append(Bound(seconds, candidate, bytes_))
     bounds.sort()
     return bounds
 

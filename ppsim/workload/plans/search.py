@@ -11,6 +11,7 @@ simulates further plans to be listed. The best plan is therefore independent of 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -43,6 +44,7 @@ from ppsim.workload.plans.space import FITTED, Candidate, read_key
 from ppsim.workload.plans.task import (
     HELD,
     LACKED,
+    MISS,
     REFUSED,
     ROUNDING,
     SIMULATED,
@@ -60,6 +62,8 @@ MOST_FITTED = {"zb-auto": 8, "zb-2p": 8, "zb-v": 8, "v-auto": 2}
 SEEDS = 10  # plans of the first pass for which orders by costs are tried, however many are listed
 MOST_GPUS = 4096  # most GPUs to try if no candidate fits
 TRIED = 32  # candidates of fewest bytes to try for a number of GPUs
+BARELY_TRIED = 16  # candidates that barely do not fit to try, the fastest by their bounds
+CLEARLY = 0.05  # share of a step by which such a candidate must be faster to be worth a remark
 
 Map = Callable[[Callable[[Any], Row], Sequence[Any]], Iterator[tuple[int, Row]]]
 
@@ -88,7 +92,25 @@ def search(task: Task, run: Map, found: Findings, report: Report) -> None:
         _run_rounds(
             replace(task, near=0.0), run, found, sorted(bound for bound, _ in left), report, seen
         )
+    found.near_miss = find_near_miss(task, found)
     found.complete = True
+
+
+def find_near_miss(task: Task, found: Findings) -> Row | None:
+    """Return the fastest plan that would fit with ``MISS`` more memory, if it is clearly faster.
+
+    A predicted peak is not exact, so such a plan may fit.
+    """
+    if not found.rows or task.machine.kinds:
+        return None
+    larger, fastest = replace(task, cap=task.cap * (1 + MISS)), None
+    limit = min(row["step_s"] for row in found.rows) * (1 - CLEARLY)
+    for seconds, candidate in heapq.nsmallest(BARELY_TRIED, found.barely):
+        if seconds < limit:
+            row = Evaluate(larger, ((limit, 0.0),))(candidate)
+            if row.get("step_s", limit) < limit:
+                fastest, limit = row, row["step_s"]
+    return fastest
 
 
 def _run_rounds(
@@ -123,6 +145,8 @@ def _run_rounds(
                 if row["outcome"] == HELD and not seen:
                     memory = row["memory_bytes"], candidates[index]
                     exact = min(exact or memory, memory)
+                if row["outcome"] == HELD and row["memory_bytes"] <= task.cap * (1 + MISS):
+                    found.barely.append((chosen[index].seconds, candidates[index]))
                 if "step_s" in row:
                     seen.append(row)
         finally:  # keeps the findings of an interrupted round

@@ -17,6 +17,9 @@ from ppsim.workload.plans.space import BY_SPEED, Axes, Candidate
 
 # share of a GPU's memory for its driver, communicators, workspaces and gaps between tensors
 RESERVE = 0.06
+# Largest error of a predicted peak among twelve measured settings, as a share (SimuMax's runs in
+# gallery/measurements.md).
+MISS = 0.031
 REFUSED = "the schedule refuses the shape"
 LACKED = "the software's launch flags refuse the plan"
 STATES = "weights, gradients and optimizer do not fit"
@@ -88,6 +91,9 @@ class Findings:
         total: number of candidates.
         least_memory: the fewest bytes of a candidate (a bound if it was not evaluated), and that
             candidate.
+        barely: candidates that miss the usable memory by at most ``MISS``, each with a lower bound
+            on its seconds.
+        near_miss: the fastest plan of these that is clearly faster than the best; None if none is.
         complete: whether the search has ended.
     """
 
@@ -96,6 +102,8 @@ class Findings:
     counts: Counter[str] = field(default_factory=Counter)
     total: int = 0
     least_memory: tuple[float, Candidate] | None = None
+    barely: list[tuple[float, Candidate]] = field(default_factory=list)
+    near_miss: Row | None = None
     complete: bool = False
 
 
