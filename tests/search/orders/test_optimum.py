@@ -71,12 +71,13 @@ def draw(seed: int) -> tuple[Problem, CostOptions]:
     }[rng.choice(["equal", "above", "below", "below", "mixed"])]
     pairs = rng.random() < 0.2
     tfb = np.maximum(np.add(tf, tb) - rng.integers(-1, 3, S), 0.5).tolist() if pairs else None
-    links = tuple(
-        f"{a}-{b}={rng.integers(0, 4)}"
+    drawn = {
+        frozenset((a, b)): f"{a}-{b}={rng.integers(0, 4)}"
         for a in range(P)
         for b in range(P)
         if a != b and rng.random() < 0.2
-    )
+    }
+    links = tuple(drawn.values())  # a link may be set only once
     costs = CostOptions(
         tf=tf,
         tb=tb.tolist(),
