@@ -223,10 +223,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @functools.cache
 def import_schedules() -> None:
-    """Import all files of schedules, once, so that the tables of the registry hold them."""
+    """Import all files of schedules, once, so that the tables of the registry hold them.
+
+    Commands of many tests ask for the same small schedules: all are kept, not the last 128.
+    """
     from ppsim.schedules import registry
 
     registry.families()
+    registry._generate_cached = functools.cache(registry._generate)
 
 
 def refuse_in_fast_tests(home: Any, name: str) -> None:

@@ -134,6 +134,29 @@ def correct(
                 left.anchored[number] = math.log1p(mean(sizes))
 
 
+def shared_part(
+    cases: Sequence[Case], runs: Sequence[Measured], errors: Floats, names: Sequence[str]
+) -> float:
+    """Return the part of a setting's error that another setting of the same source, software, GPU
+    and kind of model has too: the slope of least squares, each setting alike.
+    """
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for number, (case, name) in enumerate(zip(cases, names, strict=True)):
+        groups.setdefault((name, case.source, case.software, case.gpu), []).append(number)
+    both = square = 0.0
+    for group in groups.values():
+        for number in group:
+            others = [
+                float(errors[other])
+                for other in group
+                if other != number and runs[other].setting.corrects(runs[number].setting)
+            ]
+            if others:
+                both += float(errors[number]) * mean(others)
+                square += mean(error**2 for error in others)
+    return both / square
+
+
 def leave_half_out(
     cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], seed: int
 ) -> Left:
@@ -311,6 +334,16 @@ def tables(every: Sequence[Case], numbers: FittedNumbers) -> list[str]:
         for name in sorted(set(sources))
     ]
     pairs = f"{ranking(cases, errors)[0]} pairs are ranked."
+    measured = [runs[i] for i in judged]
+    slopes = [
+        f"{shared_part(cases, measured, left[fold].modelled, [FOLDS[fold](c) for c in cases]):.2f}"
+        for fold in ("source", "software", "GPU")
+    ]
+    shared = (
+        "Of a setting's error another one of the same source, software, GPU and kind of model has "
+        f"{slopes[0]} by least squares where the source is left out, {slopes[1]} where the "
+        f"software is, and {slopes[2]} where the GPU is."
+    )
     return [
         *lines,
         "",
@@ -326,6 +359,8 @@ def tables(every: Sequence[Case], numbers: FittedNumbers) -> list[str]:
         range_line("software without a name", UNNAMED, nobody, [case.software for case in cases]),
         "",
         f"By source left out, as modelled: {', '.join(parts)}. {pairs}",
+        "",
+        shared,
         "",
         repeats(cases),
     ]
