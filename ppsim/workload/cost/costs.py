@@ -464,6 +464,11 @@ def gathered_shares(parallel: Parallel) -> tuple[float, float, float]:
     return item, item * (2 if parallel.precision in ("mxfp8", "nvfp4") else 1), item
 
 
+# bytes of scales for each number that is dispatched in 8 bits: one of 32 bits for 128 numbers
+# (DeepSeek-V3, arXiv 2412.19437, section 3.3.2; DeepEP's dispatch sends them along)
+SCALES = 4 / 128
+
+
 def exchanged(model: Model, parallel: Parallel) -> tuple[float, int, int]:
     """Return the size of a layer's all-to-all.
 
@@ -472,12 +477,13 @@ def exchanged(model: Model, parallel: Parallel) -> tuple[float, int, int]:
             experts of a token, 0 for a plain all-to-all; and the most nodes that they lie on.
     """
     p = parallel
+    dispatched = p.dispatch_bytes + (SCALES if p.dispatch_bytes == 1 else 0.0)
     sent = (
         ops.tokens_of(model, p)
         / p.tp
         * model.top_k
         * model.expert_hidden
-        * (p.dispatch_bytes + ops.ITEM)
+        * (dispatched + ops.ITEM)
         / 2
     )
     return sent, model.top_k if p.dispatch != "alltoall" else 0, model.top_groups
