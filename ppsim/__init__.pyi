@@ -3272,7 +3272,7 @@ def validate(
     tf: float = 5.0,
     ti: float = 5.0,
     tw: float = 5.0,
-    t_beside: float = 1.0,
+    t_other: float = 1.0,
     message: int = 65536,
     hidden: int = 256,
     heads: int = 4,
@@ -3333,7 +3333,7 @@ def validate(
         tf: Timed ops: ms of a forward per device. (default 5.0)
         ti: Timed ops: ms of a backward for the input. (default 5.0)
         tw: Timed ops: ms of a backward for the weights. (default 5.0)
-        t_beside: Timed ops: ms of every op other than F, B, I and W, such as a copy or
+        t_other: Timed ops: ms of every op other than F, B, I and W, such as a copy or
             collective. (default 1.0)
         message: Timed ops: bytes of a message. (default 65536)
         hidden: Width of the model. (default 256)
@@ -3350,7 +3350,7 @@ def validate(
         calibrate_on: Derive costs from these runs only (default: timed ops from the first run,
             else from all other runs).
         only: Draw only these schedules in -o files; repeatable (default: all).
-        tolerance: Largest error that passes. (default 0.1)
+        tolerance: Largest error that passes (10%). (default 0.1)
         record: Write the raw measurements as JSON; .gz compresses them.
         from_record: Read the measurements from a record instead of running.
         trace: Read the measurements from a run made elsewhere: see ppsim read.

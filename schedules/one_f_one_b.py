@@ -71,8 +71,8 @@ def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
     interchangeable=False,
     flushes=False,
     counts="M counts the microbatches of one optimizer step, and no step ends in a flush: period "
-    "and rate are of steps "
-    "without end, makespan and idle shares of the steps shown (--steps), with one fill and drain",
+    "and rate are for steady state, makespan and idle shares for the steps shown (--steps), with "
+    "one fill and drain",
 )
 def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
     """Queues of 1F1B, for one step.

@@ -48,8 +48,8 @@ def forward_only(shape: Shape, placement: str = "loop") -> Iterator[Packed]:
     interchangeable=False,
     feeds_back=True,
     counts="M counts the batches in flight, each of which makes one token of its sequences in a "
-    "step; period and rate "
-    "are of steps without end, makespan and idle shares of the steps shown, with fill and drain",
+    "step; period and rate are for steady state, makespan and idle shares for the steps shown, "
+    "with fill and drain",
 )
 def decode(shape: Shape, placement: str = "loop") -> Iterator[Packed]:
     """One step with the forwards of all batches.

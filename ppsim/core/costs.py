@@ -5,27 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.text import quote
 from ppsim.core.lanes import find_senders, share_durations
 from ppsim.core.ops import COMPUTE, ONCE_A_STEP, TIMED, Kind, Stream
 from ppsim.core.schedule import Schedule
 from ppsim.core.soundness import (
     LONGEST,
+    is_whole,
     prove_costs,
     prove_factors,
     prove_factors_fit,
     prove_fit,
     prove_times,
+    require_type,
 )
 from ppsim.errors import InputError
 
 FINEST_STEP = 2.0**-30  # share of the longest time, if no coarser step divides all times
 MOST_PARTS = 1 << 20  # the largest number of common steps in the longest time
+EXAMPLE = 'run("1f1b", devices=4, microbatches=8).timeline.schedule'
 SAME = 1e-12  # relative difference of times up to which it is a rounding error
 Value = float | Sequence[float]
 Floats = NDArray[np.float64]
@@ -67,14 +73,30 @@ class Costs:
     feedback: float | None = None
 
     def __post_init__(self) -> None:
-        if len(self.time) == Kind.R:
+        if isinstance(self.time, np.ndarray) and self.time.ndim and len(self.time) == Kind.R:
             object.__setattr__(
                 self, "time", np.concatenate([self.time, self.time[Kind.F : Kind.F + 1]])
             )
         prove_costs(self.time, self.comm, self.pair)
         prove_factors(self.scale, self.speed)
+        require_type("unit", self.unit, str, '"ms"')
+        require_type("others", self.others, Mapping, "{Kind.OFFLOAD: np.ones(4)}")
         for kind, time in self.others.items():
+            require_type("others", kind, Kind, "Kind.OFFLOAD")
+            require_type(f"the time of {kind.name}", time, np.ndarray, "np.ones(4)")
             prove_times(f"the time of {kind.name}", time)
+        if self.op_times is not None:
+            require_type("op_times", self.op_times, np.ndarray, "np.ones(len(schedule))")
+            prove_times("the time of each op", self.op_times)
+            if self.op_times.ndim != 1:
+                raise InputError("op_times is not one time for each op", "np.ones(len(schedule))")
+        if self.feedback is not None:
+            require_type("feedback", self.feedback, Real, "0.5")
+            prove_times("the time of feedback", self.feedback)
+        if not is_whole(self.host_link) or self.host_link < 0:
+            raise InputError(
+                f"not a number of devices that share a link: {quote(self.host_link)}", "host_link=2"
+            )
 
     def durations(self, schedule: Schedule) -> NDArray[np.float64]:
         """Return the duration of each op, shape (ops,); both ops of a pair have the pair's.
@@ -127,6 +149,13 @@ class Costs:
         for kind, time in self.others.items():
             ops = np.flatnonzero(schedule.kind == kind)
             row = (schedule.stage if kind.info.has_stage else schedule.device)[ops]
+            sizes = len(time), schedule.n_microbatches if time.ndim == 1 else time.shape[1]
+            wanted = schedule.n_stages if kind.info.has_stage else schedule.n_devices
+            if sizes != (wanted, schedule.n_microbatches):
+                raise InputError(
+                    f"times of {kind.name} of shape {time.shape} for {schedule.name}",
+                    f"one for each of {wanted}, or of these and microbatches",
+                )
             duration[ops] = time[row] if time.ndim == 1 else time[row, schedule.microbatch[ops]]
             if self.speed is not None and kind.info.stream == Stream.COMPUTE:
                 duration[ops] /= self.speed[schedule.device[ops]]
@@ -213,6 +242,10 @@ class Costs:
         Raises:
             InputError: no kind has such a name.
         """
+        if of is not None and not callable(of):
+            raise InputError(
+                f"not a function of costs: {quote(of)}", "Costs.of(F=1, B=2) for numbers"
+            )
         given = {"tf": F, "tb": B, "ti": I, "tw": W, "tr": R, "tfb": FB}
         numbers: dict[str, Any] = {
             name: value for name, value in given.items() if value is not None
@@ -290,7 +323,7 @@ class Prices:
             if not len(ops):
                 continue
             stage = schedule.stage[ops]
-            each[ops] = self.price_of(kind, stage, schedule.microbatch[ops])
+            each[ops] = _checked_times(self.price_of(kind, stage, schedule.microbatch[ops]), ops)
             if kind not in COMPUTE:
                 continue
             time[kind] = np.bincount(stage, each[ops], schedule.n_stages) / np.maximum(
@@ -303,6 +336,18 @@ class Prices:
                 "a time must be zero or more and finite", "check the function's results"
             )
         return replace(costs, time=time, op_times=each)
+
+
+def _checked_times(times: Any, ops: NDArray[np.int64]) -> Any:
+    """Return the result of a user's function: one number, or one for each op (InputError: else)."""
+    array = np.asarray(times)
+    if array.dtype.kind not in "fiu" or array.shape not in ((), (1,), ops.shape):
+        raise InputError(
+            f"a function of costs returns a number or one for each of {len(ops)} ops, "
+            f"got {quote(times)}",
+            "lambda kind, stage, microbatch: 1.0 + 0.1 * stage",
+        )
+    return times
 
 
 def find_latencies(
@@ -353,8 +398,10 @@ def costs_for(
         InputError: a negative or non-finite value, a list of the wrong length, ti above tb, or
             another ``per``.
     """
-    if per not in ("device", "stage"):
-        raise InputError(f"per is device or stage, got '{per}'")
+    require_type("schedule", schedule, Schedule, EXAMPLE)
+    require_type("others", others, Mapping, "{Kind.OFFLOAD: 0.5}")
+    if not isinstance(per, str) or per not in ("device", "stage"):
+        raise InputError(f"per is device or stage, got {quote(per)}", 'per="stage"')
     n = schedule.n_stages
     forward = _per_stage("tf", tf, n)
     given = {
@@ -392,6 +439,7 @@ def price_others(
     share = schedule.n_devices / schedule.n_stages if per == "device" else 1.0
     found = {}
     for kind, value in given.items():
+        require_type("others", kind, Kind, "Kind.OFFLOAD")
         slices = 1 if kind in ONCE_A_STEP else schedule.n_slices
         if kind.info.has_stage:
             found[kind] = _per_stage(kind.name, value, schedule.n_stages) * (share / slices)
@@ -412,7 +460,16 @@ def _other_kind(name: str) -> Kind:
 
 def _per_stage(name: str, value: Value, n: int, noun: str = "stages") -> NDArray[np.float64]:
     """Return one value for each of ``n`` stages (or devices), from one value or ``n``."""
-    array = np.atleast_1d(np.asarray(value, np.float64))
+    try:
+        given = np.atleast_1d(np.asarray(value))
+        numeric = given.dtype.kind in "fiu"
+        if given.dtype.kind == "O":
+            numeric = all(isinstance(each, Real | Decimal) for each in given.flat)
+        array = given.astype(np.float64) if numeric else given
+    except (TypeError, ValueError, OverflowError):
+        numeric = False
+    if not numeric or array.ndim > 1:
+        raise InputError(f"{name}: not a number, nor one per {noun[:-1]}: {quote(value)}", "1.5")
     if len(array) not in (1, n):
         raise InputError(
             f"{name} has {len(array)} values for {n} {noun}",

@@ -31,7 +31,7 @@ from ppsim.core.ops import (
     mask,
     pack,
 )
-from ppsim.core.soundness import prove_placement, prove_queues
+from ppsim.core.soundness import prove_placement, prove_queues, require_type
 from ppsim.errors import InvalidSchedule
 
 NONE, MISSING = -1, -2
@@ -55,6 +55,7 @@ class Placement:
     devices: NDArray[np.int32]
 
     def __post_init__(self) -> None:
+        require_type("the name of a placement", self.name, str, '"linear"')
         prove_placement(self.n_devices, self.devices)
 
     @property
@@ -146,6 +147,8 @@ class Schedule(Columns):
     flushes: bool = True
 
     def __post_init__(self) -> None:
+        require_type("the name of a schedule", self.name, str, '"mine"')
+        require_type("placement", self.placement, Placement, 'place("linear", 4, 4)')
         prove_queues(self)
         if self.n_slices != 1:
             self._prove_slices()

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.text import quote
 from ppsim.core.ops import COMPUTE, OF_STAGE, RECEIVES, SENDS, STAGELESS, TIMED, Kind, mask
 from ppsim.errors import InputError
 
@@ -32,8 +33,38 @@ _COMPUTES, _MESSAGES, _OF_STAGE = mask(COMPUTE), mask((*SENDS, *RECEIVES)), mask
 _STAGELESS = mask(STAGELESS)
 
 
+def require_type(name: str, value: object, kind: type, example: str) -> None:
+    """Raise InputError unless a value is of a type; ``example`` is code that makes one."""
+    if not isinstance(value, kind):
+        raise InputError(
+            f"{name}: not a {kind.__name__}: {quote(value)}; expected e.g. {example}", example
+        )
+
+
+def require_each(
+    name: str, given: object, kind: type, count: int, *, unknown: bool = False
+) -> None:
+    """Raise InputError unless values are a list or tuple of a type, as many as ``count`` or none.
+
+    With ``unknown``, None may stand for one of them.
+    """
+    if not isinstance(given, list | tuple):
+        raise InputError(f"{name}: not a list: {quote(given)}", f"one {kind.__name__} each")
+    for each in given:
+        if each is not None or not unknown:
+            require_type(name, each, kind, f"a list of {kind.__name__}")
+    if len(given) not in (0, count):
+        raise InputError(f"{name}: {len(given)} for {count} timelines", "one for each, or none")
+
+
+def is_whole(value: object) -> bool:
+    """Return True for a whole number of Python or numpy; True and False are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def prove_placement(n_devices: int, devices: Integers) -> None:
     """Raise InputError unless every stage has a device, in one replica or two."""
+    _refuse_unless(is_whole(n_devices), f"not a number of devices: {quote(n_devices)}")
     _refuse_unless(
         _integers(devices, 2) and len(devices) in (1, 2),
         "a placement has one or two rows of devices",
@@ -44,11 +75,31 @@ def prove_placement(n_devices: int, devices: Integers) -> None:
 
 def prove_queues(queues: Queues) -> None:
     """Raise InputError with the column and the op if a column of a schedule is invalid."""
-    name, n = queues.name, len(queues.kind)
+    name = queues.name
+    for key in ("n_microbatches", "n_slices", "n_rounds"):
+        value = getattr(queues, key)
+        _refuse_unless(is_whole(value), f"{name}: {key} is not a whole number: {quote(value)}")
+    _refuse_unless(queues.n_slices >= 1, f"{name}: {queues.n_slices} slices")
+    _refuse_unless(
+        queues.n_microbatches <= MOST_OPS,
+        f"{name}: {quote(queues.n_microbatches)} microbatches are more than {MOST_OPS}",
+    )
+    for key in ("feeds_back", "flushes"):
+        value = getattr(queues, key)
+        _refuse_unless(
+            isinstance(value, bool | np.bool_),
+            f"{name}: {key} is not true or false: {quote(value)}",
+        )
+    _refuse_unless(
+        isinstance(queues.partial_recompute, tuple)
+        and all(map(is_whole, queues.partial_recompute)),
+        f"{name}: partial_recompute is not a tuple of stages",
+    )
     for key in ("offsets", "kind", "stage", "microbatch", "pair"):
         _refuse_unless(
             _integers(getattr(queues, key), 1), f"{name}: {key} is not a row of whole numbers"
         )
+    n = len(queues.kind)
     for key in ("stage", "microbatch", "pair"):
         found = len(getattr(queues, key))
         _refuse_unless(found == n, f"{name}: {key} has {found} entries for {n} ops")
@@ -101,7 +152,10 @@ def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch:
 
 def prove_times(what: str, values: Any) -> None:
     """Raise InputError unless times are finite, not negative, and small enough for sums."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        array = np.array(None)
     _refuse_unless(array.dtype.kind in "fiu", f"{what} is not a number")
     # NaN fails both comparisons; whole numbers have no infinity to start from.
     _refuse_unless(
@@ -112,6 +166,10 @@ def prove_times(what: str, values: Any) -> None:
 
 def prove_costs(time: Any, comm: Any, pair: Any) -> None:
     """Raise InputError unless the shapes of costs match and their times are valid."""
+    _refuse_unless(
+        all(value is None or _is_number_or_array(value) for value in (time, comm, pair)),
+        "costs are numbers, or arrays of numbers",
+    )
     shape = np.shape(time)
     _refuse_unless(
         len(shape) == 2 and shape[0] == len(COMPUTE),
@@ -133,6 +191,10 @@ def prove_costs(time: Any, comm: Any, pair: Any) -> None:
 
 def prove_factors(scale: Any, speed: Any) -> None:
     """Raise InputError unless factors have a row for each kind, and speeds are positive."""
+    _refuse_unless(
+        all(value is None or isinstance(value, np.ndarray) for value in (scale, speed)),
+        "factors of microbatches and speeds of devices are arrays",
+    )
     if scale is not None:
         _refuse_unless(
             np.ndim(scale) == 2 and len(scale) == len(COMPUTE),
@@ -254,6 +316,13 @@ def _integers(column: Any, dimensions: int) -> bool:
     return (
         isinstance(column, np.ndarray) and column.dtype.kind in "iu" and column.ndim == dimensions
     )
+
+
+def _is_number_or_array(value: object) -> bool:
+    """Return True for an array, and for a number of Python or numpy; True and False are none."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, np.ndarray | float | int | np.floating | np.integer)
 
 
 def _refuse_unless(true: bool, message: str) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.schedule import Schedule
+from ppsim.core.soundness import require_type
+from ppsim.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,20 @@ class Timeline:
     finish: float = 0.0
     comm: float | NDArray[np.float64] | None = None
     feedback: float | None = None
+
+    def __post_init__(self) -> None:
+        require_type("schedule", self.schedule, Schedule, "timeline.schedule")
+        require_type("unit", self.unit, str, '"ms"')
+        require_type("finish", self.finish, Real, "0.0")
+        require_type("bound", self.bound, np.ndarray, "np.full(len(schedule), -1)")
+        for name in ("start", "end"):
+            column = getattr(self, name)
+            require_type(name, column, np.ndarray, "np.zeros(len(schedule))")
+            if column.shape != self.schedule.kind.shape or column.dtype.kind not in "fiu":
+                raise InputError(
+                    f"{name} is not one number for each of {len(self.schedule)} ops",
+                    "np.zeros(len(schedule))",
+                )
 
     @cached_property
     def makespan(self) -> float:

@@ -372,9 +372,9 @@ def test_compare_says_where_queues_that_follow_costs_keep_their_order():
     limits = [line for line in shown.splitlines() if "as long as" in line]
     assert {line.split()[0] for line in limits} == {"zb-v", "v-half"}
     for line in limits:
-        assert line.endswith(", queues in this order") is line.startswith("zb-v")
+        assert line.endswith(", with ops in this order") is line.startswith("zb-v")
     turned = invoke("compare", "zb-v", "1f1b", *shape).stdout
-    assert "it would be faster if a message took more than 2.79 t_F (now 0), queues in" in turned
+    assert "it would be faster if a message took more than 2.79 t_F (now 0), with ops in" in turned
 
 
 @pytest.mark.sampled(8)
@@ -392,7 +392,7 @@ def test_compare_and_explain_name_the_same_times(size, more):
     said = re.findall(r"(I \+ W|a message) takes less than ([\d.]+)", sentence)
     assert said == limits
     assert len(said) == 2
-    assert ("queues in this order" in sentence) == ("queues in this order" in compared)
+    assert ("with ops in this order" in sentence) == ("with ops in this order" in compared)
 
 
 @pytest.mark.parametrize("option", ["--comm", "--ti"])
@@ -402,7 +402,7 @@ def test_compare_names_the_time_at_which_runs_are_as_fast(option):
     rows = json.loads(invoke("compare", "1f1b", "zb-v", *shape, "--json").stdout)["schedules"]
     of = MESSAGE if option == "--comm" else SPLIT
     (limit,) = [each for each in rows[1]["break_even"] if each["of"] == of]
-    assert "queues in this order" not in invoke("compare", "1f1b", "zb-v", *shape).stdout
+    assert "with ops in this order" not in invoke("compare", "1f1b", "zb-v", *shape).stdout
     for share, order in ((0.99, -1), (1.01, 1)):
         time = str(limit["at"][0] * share)
         words = {"1f1b": ["--comm", time], "zb-v": ["--comm", time]}

@@ -65,7 +65,7 @@ SAMPLES = {
     "front": "--front",
     "time_limit": "--time-limit 20",
     "tf": "--tf 2",
-    "t_beside": "--t-beside 2",
+    "t_other": "--t-other 2",
     "tb": "--tb 3",
     "ti": "--ti 2",
     "tw": "--tw 0.5",

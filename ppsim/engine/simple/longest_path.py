@@ -14,7 +14,7 @@ import numpy as np
 
 from ppsim.base.compiled import can_compile, load, machine_code_pays, view
 from ppsim.core.columns import Codes, Flags, Floats, Ids, Ints
-from ppsim.core.costs import Costs
+from ppsim.core.costs import EXAMPLE, Costs
 from ppsim.core.lanes import (
     MISSING,
     cached_per_schedule,
@@ -26,6 +26,7 @@ from ppsim.core.lanes import (
 )
 from ppsim.core.ops import COMPUTE, TIMED, Stream, mask
 from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.soundness import require_type
 from ppsim.core.timeline import Timeline
 from ppsim.core.waiting import UNKNOWN
 from ppsim.engine.simple import longest_path_kernel as kernel
@@ -68,6 +69,8 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     Raises:
         Deadlock: the queues wait for each other in a cycle, or for an op that no device runs.
     """
+    require_type("schedule", schedule, Schedule, EXAMPLE)
+    require_type("costs", costs, Costs, "costs_for(schedule, tf=1, tb=2)")
     costs.check_fit(schedule)
     latency = np.asarray(costs.comm, np.float64)
     if schedule.has_lanes or schedule.feeds_back:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,9 @@ from ppsim.core.columns import reduce_rows
 from ppsim.core.lanes import cached_per_schedule, lanes_of
 from ppsim.core.ops import Kind, Stream
 from ppsim.core.schedule import Schedule
+from ppsim.core.soundness import require_type
 from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,9 @@ class Metrics:
 
 def measure(timeline: Timeline) -> Metrics:
     """Return all metrics of a timeline except the bound; times are in the timeline's unit."""
+    require_type("timeline", timeline, Timeline, "simulate(schedule, costs)")
+    if not math.isfinite(timeline.makespan):
+        raise InputError("a time of the timeline is not finite", "simulate(schedule, costs)")
     schedule = timeline.schedule
     duration = timeline.end - timeline.start
     duration[schedule.second_of_pairs] = 0.0

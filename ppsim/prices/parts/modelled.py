@@ -67,7 +67,7 @@ class ModelledOptions(Techniques):
             ("recompute",),
             lambda g: not g["model"],
             "--model and its --cluster give all times, so {options} cannot be given too",
-            "--recomputes full, or selective",
+            "leave it out (--recomputes full or selective is the option for models)",
         ),
         Need(
             tuple(name for name in DETAILED if name != "cluster"),

@@ -208,7 +208,7 @@ def describe_limits(base: Run, rival: Run, timeline: Timeline) -> str:
     if not texts:
         return ""
     alone = " (each alone)" if len(texts) > 1 else ""
-    kept = ", queues in this order" if any(each.is_kept for each in limits) else ""
+    kept = ", with ops in this order" if any(each.is_kept for each in limits) else ""
     return f" as long as {' and '.join(texts)}{alone}{kept}"
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ppsim.show.files.document import PageExplanation
 
 MOST_STEPS = 200  # steps of the critical path on a page
-SHOWN_STEPS = 12  # steps of it on a terminal
+SHOWN_STEPS = 12  # steps of the critical path on a terminal
 MOST_ROWS = 64  # devices in a page's table of idle time
 SHOWN_GAINS = 4  # gains of the critical path
 SHOWN = 4  # kinds, devices, replicas and workers of a slow job

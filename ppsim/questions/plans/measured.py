@@ -78,7 +78,7 @@ def correct_plans(task: Task, version: Version, found: Findings, runs: Nearby) -
         )
     if task.machine.kinds:
         lacking += (f"several kinds of nodes: corrected as on {first.gpu}",)
-    lines = [f"no measured run was seen of {part}\n" for part in lacking]
+    lines = [f"no published run has {part}\n" for part in lacking]
     if profiled:
         lines.append(
             "measured times replace the efficiency curve, so runs that the curve predicted correct "

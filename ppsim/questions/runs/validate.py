@@ -51,7 +51,7 @@ def _milliseconds(spelling: str, noun: str) -> Any:
 
 
 # Options of timed ops, and all options of a real run.
-TIMED = ("tf", "ti", "tw", "t_beside", "message")
+TIMED = ("tf", "ti", "tw", "t_other", "message")
 REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
 
 
@@ -82,8 +82,8 @@ class RunOptions:
     tf: float = _milliseconds("--tf", "forward per device")
     ti: float = _milliseconds("--ti", "backward for the input")
     tw: float = _milliseconds("--tw", "backward for the weights")
-    t_beside: float = option(
-        "--t-beside",
+    t_other: float = option(
+        "--t-other",
         type=click.FloatRange(min=0),
         default=1.0,
         help="Timed ops: ms of every op other than F, B, I and W, such as a copy or collective.",
@@ -153,7 +153,7 @@ class ValidateRequest(Request):
       ppsim validate gpipe 1f1b --devices 4 --mb 8 --ops timed --real-time -o overlay.png
       ppsim validate zb-1p --devices 4 --mb 8 --runner partitioned --hidden 4096
       ppsim validate gpipe 1f1b --devices 2 --mb 8 --module model.py:stage
-      ppsim validate 1f1b vocab-1 interlaced --devices 2 --mb 8 --ops timed --t-beside 1
+      ppsim validate 1f1b vocab-1 interlaced --devices 2 --mb 8 --ops timed --t-other 1
       ppsim validate --trace run/ --iteration 4-20
     """
 
@@ -234,8 +234,8 @@ class ValidateRequest(Request):
         "--tolerance",
         type=Share(),
         default=0.1,
-        show_default="10%",
-        help="Largest error that passes.",
+        show_default=False,
+        help="Largest error that passes (10%).",
     )
     source: SourceOptions = group(SourceOptions, "Measurements")
     output: OutputOptions = group(OutputOptions, "Output")

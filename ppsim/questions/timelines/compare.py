@@ -413,7 +413,7 @@ class Limits:
         """Yield a sentence for each break-even near the present times, and on omitted schedules."""
         for name, limit in self.break_evens:
             if sentence := limit.found.text(name, self.base):
-                yield sentence + ", queues in this order" * limit.is_kept
+                yield sentence + ", with ops in this order" * limit.is_kept
         if self.omitted:
             names = ", ".join(self.omitted[:NAMED]) + ", ..." * (len(self.omitted) > NAMED)
             yield f"the break-evens of {names} take long to find at this size"

@@ -315,7 +315,8 @@ class Sweep(Answer[SweepRequest]):
         lines = [*self._best_lines()]
         verdict = "; ".join(lines[:MOST_SAID])
         if len(lines) > MOST_SAID:
-            verdict += f"; and {count_text(len(lines) - MOST_SAID, 'more number')} of devices below"
+            numbers = count_text(len(lines) - MOST_SAID, "more number")
+            verdict += f"; below, the least of {numbers} of devices"
         return verdict
 
     @property

@@ -55,7 +55,7 @@ class Request:
     tf: float = 5.0
     ti: float = 5.0
     tw: float = 5.0
-    t_beside: float = 1.0
+    t_other: float = 1.0
     message: int = 65536
     hidden: int = 256
     heads: int = 4
@@ -450,7 +450,7 @@ def link_of(messages: Sequence[Message], size: int) -> Link:
 def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:
     """Return the intended costs of a schedule's ops in ms: sleeping times, or a profile's times."""
     if profile is None or request.ops == "timed":
-        others = dict.fromkeys(TIMED_OTHERS, request.t_beside)
+        others = dict.fromkeys(TIMED_OTHERS, request.t_other)
         return costs_for(
             schedule, tf=request.tf, ti=request.ti, tw=request.tw, unit="ms", others=others
         )

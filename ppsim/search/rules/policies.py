@@ -19,14 +19,14 @@ from ppsim.search.rules.policy_kernel import Policy
 
 # Ops that a process writes in CPython before it loads the compiled kernel.
 COMPILE_WRITING_ABOVE = 36_000
-# F in flight on each stage, per stage after it: 1 in 1F1B, 2 in ZB-H2.
+# Numbers of F in flight on a stage for each later stage: 1 in 1F1B, 2 in ZB-H2.
 DEPTHS = (0.3, 0.45, 0.6, 0.8, 1.0, 1.2, 1.5, 1.8, 2.0, 2.2)
 SLACKS = (0.0, 1.0, np.inf)  # in mean op durations per stage
-# depths as shares of the depth that a cap allows; often the best ones
-NEAR = (0.95, 0.9, 0.85, 1.0, 0.8)
+# Depths as shares of the depth that a cap allows, the ones that are most often best first.
+SHARES_OF_CAP = (0.95, 0.9, 0.85, 1.0, 0.8)
 
-# depth, slack, patience, whether later stages' F and I go first
-Knobs = tuple[float, float, float, tuple[bool, bool]]
+# A setting: depth, slack, patience, and whether F, and I, of later stages go first.
+Setting = tuple[float, float, float, tuple[bool, bool]]
 
 
 def write_policies(problem: Problem) -> Iterator[tuple[str, Queues]]:
@@ -40,32 +40,30 @@ def write_policies(problem: Problem) -> Iterator[tuple[str, Queues]]:
 def write_near_cap(problem: Problem) -> Iterator[tuple[str, Queues]]:
     """Yield queues with about as many F in flight as the caps allow.
 
-    None if the caps do not limit the depth.
+    There are none if the caps do not limit the depth.
     """
-    held = problem.least_caps > 0
-    share = (
-        float((problem.caps[held] / problem.least_caps[held]).min(initial=np.inf))
-        / problem.n_devices
-    )
-    if share <= max(DEPTHS):
+    has_stages = problem.least_caps > 0
+    microbatches = problem.caps[has_stages] / problem.least_caps[has_stages]
+    depth = float(microbatches.min(initial=np.inf)) / problem.n_devices
+    if depth <= max(DEPTHS):
         firsts = (True, False), (True, True)
-        yield from _write_all(
-            problem, product([share * near for near in NEAR], SLACKS[:2], (1.0,), firsts)
-        )
+        depths = [depth * share for share in SHARES_OF_CAP]
+        yield from _write_all(problem, product(depths, SLACKS[:2], (1.0,), firsts))
 
 
-def _write_all(problem: Problem, choices: Iterable[Knobs]) -> Iterator[tuple[str, Queues]]:
+def _write_all(problem: Problem, settings: Iterable[Setting]) -> Iterator[tuple[str, Queues]]:
+    """Yield a name and queues for each of these settings that does not deadlock."""
     orders = make_orders(problem, write_one_by_one(problem))
     policy = make_policy(problem)
     mean = float(time_table(problem).mean())
     later = problem.n_stages - 1 - np.arange(problem.n_stages)
-    for depth, slack, patience, first in choices:
+    for depth, slack, patience, first in settings:
         policy.limit[:] = 1 + np.round(depth * later)
         policy.slack[:] = slack * mean * problem.n_stages
         policy.patience[:] = patience * mean
         policy.late_first[:] = first
-        paid = machine_code_pays(policy_kernel.write, len(orders.code), COMPILE_WRITING_ABOVE)
-        if call(policy_kernel.write, orders, policy, parts=policy_kernel.PARTS, pays=paid):
+        pays = machine_code_pays(policy_kernel.write, len(orders.code), COMPILE_WRITING_ABOVE)
+        if call(policy_kernel.write, orders, policy, parts=policy_kernel.PARTS, pays=pays):
             yield (
                 "list scheduling",
                 [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)],

@@ -32,22 +32,28 @@ MEANS = 40  # steps that raise the bound with means of cuts
 
 
 def partition_planned(
-    problem: SplitProblem,  # with the queues of any order; its cap is ignored
-    # orders and times a split; infinity if it does not fit
+    problem: SplitProblem,
     time_split: Callable[[Split], float],
-    price: Callable[[Split], Costs],  # returns the costs of a split
-    starts: Sequence[Split],  # splits to start from
+    price: Callable[[Split], Costs],
+    starts: Sequence[Split],
     *,
-    time_limit: float = 60.0,  # seconds after which the best so far is returned
-    # called with the best makespan so far, the bound and the number of splits timed
+    time_limit: float = 60.0,
     report: Report = lambda best, bound, timed: None,
 ) -> Partition | None:
     """Return the split with the least makespan, each split in the order made for it.
 
     The best of ``starts`` is improved layer by layer. Then all splits are visited in the order of
-    their devices' work, if there are up to a million; otherwise those that OR-tools' CP-SAT, if
-    installed, finds by rising bound. A split is timed unless its lower bound for any order shows
-    that it cannot be better.
+    their devices' work, if there are up to a million; otherwise OR-tools' CP-SAT, if installed,
+    lists splits by rising bound. A split is timed unless its lower bound for any order shows that
+    it cannot be better.
+
+    Args:
+        problem: the schedule, with queues in any order; the cap is ignored.
+        time_split: returns the makespan of a split in its best order; infinity if it does not fit.
+        price: returns the costs of a split.
+        starts: splits to start from.
+        time_limit: seconds after which the best split so far is returned.
+        report: called with the best makespan so far, the bound and the number of timed splits.
 
     Returns:
         The best split found, also after Ctrl-C; None if no split that fits was found.
@@ -59,29 +65,29 @@ def partition_planned(
     search = SplitSearch(
         free, None, report, time.monotonic() + time_limit, cuts=cuts_of_any_order(free)
     )
-    found, complete = dict[Split, float](), False
+    makespans, complete = dict[Split, float](), False
 
-    def take(split: Split) -> float:
-        if split not in found:
-            found[split] = time_split(split)
-            if np.isfinite(found[split]):
-                search.makespans[split] = found[split]
-            report(min(found.values()), search.bound, len(found))
-        return found[split]
+    def makespan_of(split: Split) -> float:
+        if split not in makespans:
+            makespans[split] = time_split(split)
+            if np.isfinite(makespans[split]):
+                search.makespans[split] = makespans[split]
+            report(min(makespans.values()), search.bound, len(makespans))
+        return makespans[split]
 
     try:
         with interrupt_at(search.deadline + GRACE_S):
-            start = min(starts, key=take)
+            start = min(starts, key=makespan_of)
             search.bound = free.best_of(mean_cut(free.work_cuts, np.ones(len(free.work_cuts))))[0]
             bound_by_weights(search, MEANS, adds=False)
-            near = _splits_by_cut(free, search.cuts) if listed else list_by_cuts(search)
-            first = next(near, None)
+            by_bound = _splits_by_cut(free, search.cuts) if listed else list_by_cuts(search)
+            first = next(by_bound, None)
             if first:
                 search.bound = max(search.bound, first[1])
-                start = start if listed else min(start, first[0], key=take)
-            _climb(problem, take, start, search.deadline)
-            for split, work in chain([first] if first else [], near):
-                best = min(found.values())
+                start = start if listed else min(start, first[0], key=makespan_of)
+            _climb(problem, makespan_of, start, search.deadline)
+            for split, work in chain([first] if first else [], by_bound):
+                best = min(makespans.values())
                 search.bound = max(search.bound, min(work, best))
                 if work >= best * (1 - (ROUNDING if listed else TOLERANCE)):
                     complete = True
@@ -89,39 +95,40 @@ def partition_planned(
                 if search.is_over:
                     break
                 if bound_schedule(problem.schedule, price(split)).makespan < best * (1 - ROUNDING):
-                    take(split)
+                    makespan_of(split)
             else:
                 complete = listed
     except (KeyboardInterrupt, TimeOver):
-        if not found:
+        if not makespans:
             raise
-    fitting = [(split, makespan) for split, makespan in found.items() if np.isfinite(makespan)]
+    fitting = [(split, makespan) for split, makespan in makespans.items() if np.isfinite(makespan)]
     if not fitting:
         return None
     least, *others = rank_splits(problem, fitting)[: 1 + RUNNER_UPS]
     limited = limit_bound(search.bound, least[1], TOLERANCE)
     status, bound = ("optimal", least[1]) if complete else ("feasible", limited)
     return Partition(
-        least, tuple(others), len(found) == problem.n_splits, status, bound, len(found)
+        least, tuple(others), len(makespans) == problem.n_splits, status, bound, len(makespans)
     )
 
 
 def _climb(
-    problem: SplitProblem, take: Callable[[Split], float], start: Split, until: float
+    problem: SplitProblem, makespan_of: Callable[[Split], float], start: Split, deadline: float
 ) -> None:
-    """Time splits, moving one layer at a time as long as it is faster."""
-    here = start
-    while time.monotonic() < until:
-        there, ends = here, np.cumsum(here[:-1]).astype(np.int16)
-        for split in (layers_in(near, problem.n_layers) for near in climbs_from(problem, ends).T):
-            if time.monotonic() > until:
+    """Move one layer at a time, as long as that makes the split faster or until the deadline."""
+    present = start
+    while time.monotonic() < deadline:
+        better, ends = present, np.cumsum(present[:-1]).astype(np.int16)
+        for neighbour in climbs_from(problem, ends).T:
+            split = layers_in(neighbour, problem.n_layers)
+            if time.monotonic() > deadline:
                 return
-            if take(split) < take(there) * (1 - ROUNDING):
-                there = split
+            if makespan_of(split) < makespan_of(present) * (1 - ROUNDING):
+                better = split
                 break
-        if there == here:
+        if better == present:
             return
-        here = there
+        present = better
 
 
 def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
@@ -133,32 +140,38 @@ def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
     schedule, cuts = problem.schedule, problem.work_cuts
     if schedule.placement.n_replicas > 1:
         return cuts
-    home, kinds = schedule.placement.devices[0], schedule.kind
-    apart = home[1:] != home[:-1]
+    device_of, kinds = schedule.placement.devices[0], schedule.kind
+    crosses = device_of[1:] != device_of[:-1]
     latency = np.broadcast_to(np.asarray(problem.base.comm, np.float64), (schedule.n_devices,) * 2)
-    forth, back = apart * latency[home[:-1], home[1:]], apart * latency[home[1:], home[:-1]]
-    before, after = shortest_ops(problem, Kind.F), shortest_ops(problem, Kind.I)
-    last = [times[0] for times in shortest_ops(problem, Kind.W)]
-    splits, found = not (kinds == Kind.B).any() and (kinds == Kind.W).any(), list[Cut]()
+    forward_latency = crosses * latency[device_of[:-1], device_of[1:]]
+    backward_latency = crosses * latency[device_of[1:], device_of[:-1]]
+    # The shortest op of each stage as (constants, times per layer).
+    forward, input_backward = shortest_ops(problem, Kind.F), shortest_ops(problem, Kind.I)
+    last_w = [times[0] for times in shortest_ops(problem, Kind.W)]
+    is_split, result = not (kinds == Kind.B).any() and (kinds == Kind.W).any(), list[Cut]()
     for device, cut in enumerate(cuts):
-        low = int(np.flatnonzero(home == device)[0])
-        head = np.where(np.arange(len(home)) < low, before[1], 0.0)
-        constant = before[0][:low].sum() + forth[:low].sum()
-        found.append(Cut(cut.rate + head, float(cut.constant + constant)))
-        if splits:
+        lowest = int(np.flatnonzero(device_of == device)[0])
+        is_lower = np.arange(len(device_of)) < lowest
+        head = np.where(is_lower, forward[1], 0.0)
+        constant = forward[0][:lowest].sum() + forward_latency[:lowest].sum()
+        result.append(Cut(cut.rate + head, float(cut.constant + constant)))
+        if is_split:
             ops = np.flatnonzero(
                 (schedule.device == device) & ((kinds == Kind.F) | (kinds == Kind.I))
             )
-            rate = np.bincount(schedule.stage[ops], problem.linear[1][ops], len(home)).astype(
+            rate = np.bincount(schedule.stage[ops], problem.linear[1][ops], len(device_of)).astype(
                 np.float64
             )
-            tail = np.where(np.arange(len(home)) < low, after[1], 0.0)
-            tail[0] += last[1]
+            tail = np.where(is_lower, input_backward[1], 0.0)
+            tail[0] += last_w[1]
             constant += (
-                problem.linear[0][ops].sum() + after[0][:low].sum() + back[:low].sum() + last[0]
+                problem.linear[0][ops].sum()
+                + input_backward[0][:lowest].sum()
+                + backward_latency[:lowest].sum()
+                + last_w[0]
             )
-            found.append(Cut(rate + head + tail, float(constant)))
-    return found
+            result.append(Cut(rate + head + tail, float(constant)))
+    return result
 
 
 def _splits_by_cut(problem: SplitProblem, cuts: list[Cut]) -> Iterator[tuple[Split, float]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.core.ops import Kind
+from ppsim.core.soundness import require_type
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 from ppsim.show.drawing.palette import BUBBLE, BUBBLE_DARK, DEFAULT, IN_ROW, level_of, text_colour
@@ -30,6 +31,7 @@ def figure(timeline: Timeline) -> Figure:
     Raises:
         InputError: more ops than plotly can show; a page (``save`` to .html) can.
     """
+    require_type("timeline", timeline, Timeline, "simulate(schedule, costs)")
     import plotly.graph_objects as go
     from plotly.io import templates
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.atomic_file import open_atomically
 from ppsim.base.scan import load_files
-from ppsim.base.text import guess_of
+from ppsim.base.text import check_text, guess_of, quote
 from ppsim.core.curve import Curve
+from ppsim.core.soundness import require_each, require_type
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 from ppsim.show.drawing.look import PLAIN, Look
@@ -196,6 +199,35 @@ def require_one(document: Document, suffix: str) -> Timeline:
     return document.timelines[0]
 
 
+def _check_charts(document: Document) -> None:
+    """Raise InputError for a document with values of other types than its fields declare."""
+    for each in fields(document):
+        value = getattr(document, each.name)
+        for declared, kind in (("tuple", tuple), ("str", str), ("Mapping[str, Any]", Mapping)):
+            if str(each.type) == declared or str(each.type).startswith(f"{declared}["):
+                require_type(each.name, value, kind, "Document(timelines, titles)")
+    timelines, titles = document.timelines, document.titles
+    require_each("timelines", timelines, Timeline, len(timelines))
+    require_each("titles", titles, str, len(timelines))
+    require_each("memory", document.memory, Curve, len(timelines))
+    if len(titles) != len(timelines):
+        raise InputError(
+            f"{len(titles)} titles for {len(timelines)} timelines", "one title for each timeline"
+        )
+    for key in document.inputs:
+        require_type("a key of inputs", key, str, '{"command": "ppsim run ..."}')
+    for curves in document.curves:
+        require_type("curves", curves, tuple, "((curve,),)")
+        require_each("curves", curves, Curve, len(curves))
+    require_type("look", document.look, Look, 'Look(palette="mono")')
+    require_type("width", document.width, Real, "6.75")
+    for cap in (document.cap, *document.caps):
+        if cap is not None:
+            require_type("cap", cap, Real, "6.0")
+            if not document.memory:
+                raise InputError("a cap without the memory of timelines", "memory=(curve,)")
+
+
 def save(document: Document, target: str, suffix: str = "") -> None:
     """Write a document to a file, or to standard output for ``-``; a failed write leaves no file.
 
@@ -208,6 +240,15 @@ def save(document: Document, target: str, suffix: str = "") -> None:
         InputError: an unknown suffix, a path that cannot be written, or a document the format
             cannot carry.
     """
-    suffix = suffix or (".json" if target == "-" else suffix_of(target))
+    require_type("document", document, Document, 'Document((timeline,), ("1f1b",))')
+    _check_charts(document)
+    if not isinstance(target, str | os.PathLike):
+        raise InputError(f"not a path: {quote(target)}; expected e.g. run.svg", "run.svg")
+    target = os.fspath(target)
+    check_text("target", target)
+    if isinstance(suffix, str):
+        suffix = suffix or (".json" if target == "-" else suffix_of(target))
+    if not isinstance(suffix, str) or suffix not in formats():
+        raise InputError(f"not a format: {quote(suffix)}", f"one of {' '.join(sorted(formats()))}")
     with open_atomically(target) as out:
         formats()[suffix].write(document, out, suffix)

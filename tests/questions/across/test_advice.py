@@ -170,7 +170,7 @@ def test_advice_holds_up_to_the_times_that_it_names(name, words):
     advice = asked("explain", name, *words)["advice"]
     rival = re.match(r"first: use (\S+),", advice)
     assert rival
-    assert "queues in this order" not in advice
+    assert "with ops in this order" not in advice
     split = re.search(r"I \+ W takes less than ([\d.]+) B", advice)
     message = re.search(r"a message takes less than ([\d.]+) t_F", advice)
     assert split or message
@@ -312,4 +312,4 @@ def test_queues_are_made_again_as_far_as_the_budget_goes(spare, is_kept, monkeyp
     ops = len(asked("run", "zb-v", *SMALL)["ops"]["kind"])
     price = break_even.SEARCHES * (ops + ops * break_even.PER_OP_SMALL)
     advice = limits_of(monkeypatch, SEARCH_BUDGET=price + spare)
-    assert ("queues in this order" in advice) == is_kept
+    assert ("with ops in this order" in advice) == is_kept

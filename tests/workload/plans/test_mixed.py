@@ -541,7 +541,7 @@ def test_the_command_says_which_stages_lie_where(tmp_path):
     first = best["gpu_of_devices"][0]
     layers = " ".join(best["layers_of_devices"][:2])
     assert f"{first}: pipeline devices 0-1, the first ranks, with {layers} layers, " in made.stdout
-    assert "no measured run was seen of several kinds of nodes" in made.stdout
+    assert "no published run has several kinds of nodes" in made.stdout
     assert "--pipeline-model-parallel-layout" in made.stdout
     line = next(line for line in made.stdout.splitlines() if line.startswith("run it: "))
     assert "--tf " in line

@@ -61,7 +61,7 @@ def _period(metrics: Metrics, _: Shape) -> str:
     found = metrics.round
     assert found is not None
     above = found.period - found.bound
-    text = f"a round, without end: {found.reason}"
+    text = f"a round in steady state: {found.reason}"
     if above <= ATTAINED * found.period:
         return text
     return f"{text}; no order takes less than {format_number(found.bound)}"
@@ -73,12 +73,12 @@ def _rate(metrics: Metrics, _: Shape) -> str:
 
 
 COLUMNS = (
-    # Of a round, where a schedule goes round without end.
+    # Of a round in steady state, for schedules that repeat.
     Column(
         "period",
         "period",
         "period\n{unit}",
-        "time from one round to the next, without end",
+        "time from one round to the next in steady state",
         "time",
         _round_number("period"),
         note=_period,
@@ -111,7 +111,7 @@ COLUMNS = (
         "rate",
         "rate",
         "rate\nper {unit}",
-        "microbatches or tokens per unit of time, without end",
+        "microbatches or tokens per unit of time in steady state",
         "count",
         _round_number("rate"),
         note=_rate,

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from ppsim.analysis.idle import Idle
 from ppsim.analysis.link_use import MOST_LINKS, link_use
+from ppsim.base.text import quote
 from ppsim.base.units import size_of_unit
 from ppsim.core.curve import Curve
+from ppsim.core.execution import Execution
+from ppsim.core.soundness import require_each, require_type
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.usage import SHARES, share_unit
+from ppsim.engine.simple.segments import OpsInside
 from ppsim.errors import InputError
 from ppsim.show.drawing.canvas import DOTS, POINT, load_matplotlib
 from ppsim.show.drawing.gantt.design import HEAD, Design, design_for
@@ -48,10 +54,6 @@ from ppsim.show.drawing.memory_panel import draw_memory, highest_shown, memory_h
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from ppsim.analysis.idle import Idle
-    from ppsim.core.execution import Execution
-    from ppsim.engine.simple.segments import OpsInside
 
 STYLES = ("screen", "paper")
 LEAST_LINKS = 4  # strips of links in each panel if there are many panels
@@ -95,7 +97,7 @@ def plot(
         InputError: timelines in different units, an unknown style, a width out of range, or a look
             that does not apply to the timelines.
     """
-    timelines = (timelines,) if isinstance(timelines, Timeline) else tuple(timelines)
+    timelines = _timelines_of(timelines)
     units = sorted({timeline.unit for timeline in timelines})
     if len(units) != 1:
         raise InputError(
@@ -103,6 +105,19 @@ def plot(
             "draw timelines whose costs have the same unit",
         )
     check_look(style, width)
+    for name, given, kind in (
+        ("titles", titles, str),
+        ("memory", memory, Curve),
+        ("executions", executions, Execution),
+        ("idles", idles, Idle),
+        ("insides", insides, OpsInside),
+    ):
+        unknown = name in ("executions", "idles", "insides")
+        require_each(name, given, kind, len(timelines), unknown=unknown)
+    if look is not None:
+        require_type("look", look, Look, 'Look(palette="mono")')
+    if cap is not None:
+        require_type("cap", cap, Real, "6.0")
     names = titles or [timeline.schedule.name for timeline in timelines]
     schedules = [timeline.schedule for timeline in timelines]
     held: Sequence[Curve | None] = (
@@ -136,10 +151,20 @@ def plot(
     return _draw(panels, style, round(width * DOTS), None if cap is None else cap / scale)
 
 
+def _timelines_of(given: Timeline | Sequence[Timeline]) -> tuple[Timeline, ...]:
+    """Return one or several timelines as a tuple (InputError: something else)."""
+    timelines = tuple(given) if isinstance(given, list | tuple) else (given,)
+    for each in timelines:
+        require_type("timelines", each, Timeline, "simulate(schedule, costs)")
+    return timelines
+
+
 def check_look(style: str, width: float) -> None:
     """Raise InputError for an unknown style or a width out of range."""
-    if style not in STYLES:
-        raise InputError(f"unknown figure style '{style}'", f"one of {' '.join(STYLES)}")
+    if not isinstance(style, str) or style not in STYLES:
+        raise InputError(f"unknown figure style {quote(style)}", f"one of {' '.join(STYLES)}")
+    require_type("width", width, Real, "6.75")
+    width = float(width)
     if not NARROWEST <= width <= WIDEST:
         raise InputError(
             f"a figure cannot be {width:g} inches wide",
