@@ -67,7 +67,7 @@ class ModelledOptions(Techniques):
             ("recompute",),
             lambda g: not g["model"],
             "--model and its --cluster give all times, so {options} cannot be given too",
-            "--recomputes full, or selective",
+            "leave --recompute out: with a model it is --recomputes full or selective",
         ),
         Need(
             tuple(name for name in DETAILED if name != "cluster"),
