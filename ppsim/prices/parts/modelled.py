@@ -67,7 +67,7 @@ class ModelledOptions(Techniques):
             ("recompute",),
             lambda g: not g["model"],
             "--model and its --cluster give all times, so {options} cannot be given too",
-            "leave it out (--recomputes full or selective is the option for models)",
+            "leave --recompute out: with a model it is --recomputes full or selective",
         ),
         Need(
             tuple(name for name in DETAILED if name != "cluster"),
