@@ -61,8 +61,11 @@ def find_order(schedule: Schedule) -> Order:
 
 def _steps(schedule: Schedule) -> Floats:
     """Return the start of every op if all ops take one unit, so that each follows its inputs."""
-    most = max(schedule.n_stages, schedule.n_devices)
-    others = {kind: np.ones(most) for kind in TIMED if kind not in COMPUTE}
+    others = {
+        kind: np.ones(schedule.n_stages if kind.info.has_stage else schedule.n_devices)
+        for kind in TIMED
+        if kind not in COMPUTE
+    }
     ones = np.ones((len(COMPUTE), schedule.n_stages))
     return simulate(schedule, Costs(ones, pair=ones[0], others=others)).start
 

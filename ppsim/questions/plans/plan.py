@@ -535,7 +535,6 @@ def _search(task: Task, request: PlanRequest) -> Findings:
 
 def _raise_nothing_fits(task: Task, found: Findings) -> NoReturn:
     """Raise PpsimError: no plan fits, with the smallest plan and the options that would help."""
-    from ppsim.questions.plans.room import cap_text
     from ppsim.workload.plans.search import gpus_that_fit
     from ppsim.workload.plans.task import MISS
 
@@ -559,6 +558,8 @@ def _raise_nothing_fits(task: Task, found: Findings) -> NoReturn:
     more = gpus_that_fit(task)
     hint = "" if "full" in task.axes.recompute else "--recomputes full, "
     if least[0] <= task.cap * (1 + MISS):
+        from ppsim.questions.plans.room import cap_text
+
         hint += f"--cap {cap_text(least[0])} (predicted peaks were up to {MISS:.1%} off), "
     hint += (
         f"--gpus {more} with the same batch, or GPUs with more memory"
@@ -707,11 +708,12 @@ class Plans(Answer[PlanRequest]):
     def _memory_remarks(self) -> Iterator[str]:
         """Lines on a best plan that barely fits, and on a faster plan that barely does not."""
         from ppsim.questions.plans.room import memory_remarks
-        from ppsim.workload.plans.space import read_key
 
         best, missed = self.findings.rows[0], self.findings.near_miss
         sizes = ""
         if missed:
+            from ppsim.workload.plans.space import read_key
+
             sizes = describe(read_key(missed["key"]).parallel(self.task.axes.base))
         yield from memory_remarks(best, cap_of(best, self.task), missed, sizes)
 
