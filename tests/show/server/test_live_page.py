@@ -64,13 +64,13 @@ def test_options_that_are_typed_are_fields_and_stay_in_the_address(address, brow
     """With quotes, signs of equality, several of one, switches, and a schedule among them."""
     browser.open(at(address, "1f1b", devices=2, mb=4))
     browser.wait("document.documentElement.dataset.answered === '1'")
-    typed = "--link 0-1=2 --link=1-0=3 --unit 'a b' --speed 1,0.5 gpipe"
+    typed = "--link '0>1=2' --link='1>0=3' --unit 'a b' --speed 1,0.5 gpipe"
     browser.run(
         f"const more = document.getElementById('more'); more.value = {json.dumps(typed)}; "
         f"more.onchange()"
     )
     command = (
-        "ppsim compare 1f1b gpipe --devices 2 --mb 4 --link 0-1=2 --link 1-0=3 --speed 1,0.5 "
+        "ppsim compare 1f1b gpipe --devices 2 --mb 4 --link '0>1=2' --link '1>0=3' --speed 1,0.5 "
         "--unit 'a b'"
     )
     browser.wait(f"document.getElementById('command').innerText === {json.dumps(command)}")
@@ -79,7 +79,7 @@ def test_options_that_are_typed_are_fields_and_stay_in_the_address(address, brow
     browser.wait("document.documentElement.dataset.answered === '1'")
     assert text(browser, "#command") == command
     assert browser.run("document.getElementById('more').value") == (
-        "--link 0-1=2 --link 1-0=3 --unit 'a b' --speed 1,0.5"
+        "--link 0>1=2 --link 1>0=3 --unit 'a b' --speed 1,0.5"
     )
 
 
