@@ -207,8 +207,11 @@ def _schedule_of_file(
     return schedule
 
 
-def require_shape(path: str, schedule: Schedule, shape: dict[str, Any]) -> None:
-    """Raise InputError if options of the shape differ from the schedule of a file."""
+def require_shape(source: str, schedule: Schedule, shape: dict[str, Any]) -> None:
+    """Raise InputError if options of the shape differ from a schedule, of a file or of Python.
+
+    ``source`` is the path or the name in the message.
+    """
     has = {
         "stages": schedule.n_stages,
         "devices": schedule.n_devices,
@@ -223,7 +226,7 @@ def require_shape(path: str, schedule: Schedule, shape: dict[str, Any]) -> None:
                 if name in has
                 else f"takes no {name.replace('_', ' ')}"
             )
-            raise InputError(f"{path} {what}", "leave it out: the file states its own shape")
+            raise InputError(f"{source} {what}", "leave it out: the schedule states its shape")
 
 
 def _load_file(spec: str) -> Family:

@@ -26,6 +26,13 @@ NOUNS = {
     "float range": ("number", "; expected e.g. 1.5"),
     "boolean": ("switch", "; expected true or false"),
     "number[,number...]": ("number, nor one per stage", "; expected e.g. 1.5 or 1,1,2*3"),
+    "name": ("schedule's name or file", "; expected e.g. 1f1b or mine.csv"),
+}
+OF_A_SCHEDULE = 'run(schedule).save("mine.csv") writes a Schedule as a file'
+# What an object of Python has to be, with an example.
+OBJECTS = {
+    "ppsim.core.costs.Prices": ("made by Costs.of", "Costs.of(F=1, B=2)"),
+    "ppsim.core.schedule.Schedule": ("a Schedule", "Schedule.from_queues(...)"),
 }
 
 
@@ -61,7 +68,8 @@ def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[O
     known = {word: each for each in options for word in each.words}
     for word in values:
         if word not in known:
-            names, guess = ", ".join(sorted(each.name for each in options)), guess_of(word, known)
+            names = ", ".join(sorted(each.keyword for each in options))
+            guess = guess_of(word, known)
             raise InputError(
                 f"there is no option '{word}'{guess and '.' + guess}", f"one of {names}"
             )
@@ -92,37 +100,51 @@ def read_value(declared: Option, value: Any) -> Any:
 
 def _read_one(declared: Option, value: Any) -> Any:
     """Return one value of an option, converted from a text or an object."""
+    name = _name_in_messages(declared)
     if declared.is_object:
         if f"{type(value).__module__}.{type(value).__qualname__}" != declared.type:
-            raise InputError(
-                f"{declared.name}: not a {declared.type}: {value!r}", "Costs.of(F=1, B=2)"
-            )
+            expected, example = OBJECTS[declared.type]
+            raise InputError(f"{name}: not {expected}: {quote(value)}", example)
         return value
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str):
-        check_text(declared.name, value)
+        check_text(name, value)
     if hasattr(value, "tolist"):  # numpy's
         value = value.tolist()
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
-        raise InputError(f"{declared.name}: {quote(value)} is too large")
+        raise InputError(f"{name}: {quote(value)} is too large")
     if isinstance(value, range) and len(value) <= MOST_COUNTS:
         value = list(value)
+    kind = click.types.convert_type(declared.type)
     if isinstance(value, bool) != (declared.type is bool) and not isinstance(
         declared.type, OptionalValue
     ):
-        expected = "true or false" if declared.type is bool else "a value"
-        raise InputError(f"{declared.name}: not {expected}: {quote(value)}")
-    kind = click.types.convert_type(declared.type)
+        raise InputError(f"{name}: {_refusal(kind, value)}")
     try:
         if not _may_be_read(kind, value):
             raise ValueError
         return kind.convert(value, None, None)
     except click.ClickException as error:
-        raise InputError(f"{declared.name}: {shorten(error.message, MOST_OF_REFUSAL)}") from None
+        raise InputError(f"{name}: {shorten(error.message, MOST_OF_REFUSAL)}") from None
     except (TypeError, ValueError, OverflowError):
-        noun, example = NOUNS.get(kind.name, (kind.name, ""))
-        raise InputError(f"{declared.name}: not a {noun}: {quote(value)}{example}") from None
+        hint = OF_A_SCHEDULE if isinstance(kind, ScheduleName) else ""
+        raise InputError(f"{name}: {_refusal(kind, value)}", hint) from None
+
+
+def _name_in_messages(declared: Option) -> str:
+    """Return the name of an option as Python's signatures have it; ``schedule`` for the argument
+    that names schedules, whatever its field is called.
+    """
+    if declared.is_argument and isinstance(declared.type, ScheduleName):
+        return "schedule"
+    return declared.keyword
+
+
+def _refusal(kind: click.ParamType[Any], value: Any) -> str:
+    """Return the sentence that refuses a value of Python: what it is not, with an example."""
+    noun, example = NOUNS.get(kind.name, (kind.name, ""))
+    return f"not a {noun}: {quote(value)}{example}"
 
 
 def _may_be_read(kind: click.ParamType[Any], value: Any) -> bool:

@@ -1,5 +1,6 @@
 """Values that Python gives are read as an option's kind, or refused in one sentence."""
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -51,6 +52,46 @@ def test_a_list_of_counts_is_refused_as_its_text_is(devices):
 def test_a_schedule_is_named_by_a_text_or_a_path(name):
     with pytest.raises(InputError):
         ppsim.run(name, **SHAPE)
+
+
+def test_a_refusal_names_the_option_as_the_signature_does():
+    """Names of fields that Python's signatures do not have are in no message."""
+    wrong: Any = {"tf": 2}
+    with pytest.raises(InputError, match=r"^what_if: not a text"):
+        ppsim.explain("1f1b", **SHAPE, what_if=wrong)
+    with pytest.raises(InputError, match=r"^devices: not a whole number: True; expected e\.g\. 4"):
+        ppsim.run("1f1b", devices=True, microbatches=4)
+    with pytest.raises(InputError, match=r"^costs: not made by Costs\.of: \{'tf': 2\}"):
+        ppsim.run("1f1b", **SHAPE, costs=wrong)
+    with pytest.raises(InputError) as caught:
+        ppsim.explain("1f1b", **{**SHAPE, "what_is": "tf=2"})
+    assert "what_if" in str(caught.value.hint)
+    assert "changes" not in str(caught.value.hint)
+
+
+def test_a_schedule_object_is_refused_where_a_file_is_needed_and_can_be_saved_as_one(tmp_path):
+    schedule: Any = ppsim.run("1f1b", **SHAPE).timeline.schedule
+    with pytest.raises(InputError, match=r"^schedule: not a schedule's name or file") as caught:
+        ppsim.explain(schedule)
+    assert 'run(schedule).save("mine.csv")' in str(caught.value.hint)
+    ppsim.run(schedule).save(str(tmp_path / "mine.csv"))
+    assert ppsim.explain(str(tmp_path / "mine.csv")).to_json()["makespan"] == 15
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"devices": 5}, "mine has 2 devices, not 5"),
+        ({"microbatches": 8}, "mine has 4 microbatches, not 8"),
+        ({"limit": 3}, "mine takes no limit"),
+    ],
+)
+def test_a_shape_that_a_schedule_object_does_not_have_is_refused(wrong, message):
+    """As one of a file is; the same shape is allowed."""
+    schedule = replace(ppsim.run("1f1b", **SHAPE).timeline.schedule, name="mine")
+    assert ppsim.run(schedule, **SHAPE).to_json()["makespan"] == 15
+    with pytest.raises(InputError, match=message):
+        ppsim.run(schedule, **wrong)
 
 
 def test_a_path_is_a_schedule_and_one_that_is_too_long_is_refused(tmp_path):

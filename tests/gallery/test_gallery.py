@@ -43,6 +43,13 @@ def test_every_picture_has_a_text_of_its_own():
     assert all(len(words.split()) > 5 for words in re.findall(r'alt="(.*?)"', INDEX))
 
 
+def test_the_text_of_published_runs_has_the_errors_of_its_picture():
+    drawn = re.findall(r"within ([\d.]+%)<", (GALLERY / "published.svg").read_text())
+    text = re.search(r'<img alt="(.*?)" src="published.svg"', INDEX)
+    assert text
+    assert re.findall(r"within ([\d.]+%)", text[1]) == sorted(drawn, key=lambda p: float(p[:-1]))
+
+
 @pytest.mark.slow
 def test_the_gallery_is_as_it_is_drawn_now(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)

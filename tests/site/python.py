@@ -15,11 +15,10 @@ from tests.site.fields import cell
 
 HEAD = """# Python
 
-Each command is a function of the same name, with the same options: `--what-if` is `what_if=`,
-`--mb` is `microbatches=`. Only `ppsim list` has no function. `print(answer)` shows the text of a
-terminal, `to_json()` returns the object of `--json`, `save("x.svg")` writes the file of
-`-o x.svg`, and tables are lists of dicts. Errors are `ppsim.PpsimError`; `error.hint` suggests a
-remedy.
+Each command below is a function of the same name, with the same options: `--what-if` is
+`what_if=`, `--mb` is `microbatches=`. `print(answer)` shows the text of a terminal, `to_json()`
+returns the object of `--json`, `save("x.svg")` writes the file of `-o x.svg`, and tables are lists
+of dicts. Errors are `ppsim.PpsimError`; `error.hint` suggests a remedy.
 
 ```python
 import ppsim as pp

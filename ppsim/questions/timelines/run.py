@@ -209,6 +209,10 @@ def run(schedule: str | os.PathLike[str] | Schedule, **options: Any) -> Any:
 
 def answer(request: RunRequest) -> Run | Grid:
     """Time the schedule of the request; with --grid, put it on integer slots."""
+    if request.own:
+        from ppsim.schedules import require_shape
+
+        require_shape(request.own.name, request.own, asdict(request.shape))
     costs, network = price_by_model(
         request.costs, request.network, request.modelled, request.lengths.mbs
     )

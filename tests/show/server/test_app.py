@@ -369,7 +369,7 @@ SMALL = {"devices": 4, "mb": 8}
         (asked("1f1b", **SMALL, tf={"a": 1}), "tf: not a text, number"),
         (asked("1f1b", **SMALL, tf=[1, None]), "tf: not a text, number"),
         (asked("1f1b", **SMALL, links=[["0-1=2"]]), "links: not a text, number"),
-        (asked("1f1b", devices=True, mb=8), "not a value"),
+        (asked("1f1b", devices=True, mb=8), "not a whole number"),
         (asked("1f1b", **SMALL, recompute="some"), "not a rule of recompute"),
         ([], "not a JSON object"),
         ("1f1b", "not a JSON object"),
