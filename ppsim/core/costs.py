@@ -40,7 +40,9 @@ PriceOf = Callable[[Kind, NDArray[Any], NDArray[Any]], Any]
 
 @dataclass(frozen=True)
 class Costs:
-    """Durations for one schedule, in ``unit``.
+    """Durations for one schedule, in ``unit``, as :func:`ppsim.simulate` takes them.
+
+    ``ppsim.run`` and other questions take :meth:`of`, whose times apply to any schedule.
 
     Attributes:
         time: shape (5, stages), rows F, B, I, W and R. With four rows, R takes as long as F.
@@ -210,7 +212,7 @@ class Costs:
     def of(
         of: PriceOf | None = None,
         *,
-        F: Value = 1.0,
+        F: Value | None = None,
         B: Value | None = None,
         I: Value | None = None,  # noqa: E741 - the field's letter
         W: Value | None = None,
@@ -226,7 +228,8 @@ class Costs:
         Args:
             of: a function of kind, stages and microbatches, instead of the letters: ``lambda kind,
                 stage, mb: ...``.
-            F: time of a forward, one number or one per stage; likewise for the other letters.
+            F: time of a forward, by default 1, one number or one per stage; likewise for the other
+                letters.
             B: time of a full backward, by default ``I + W``.
             I: time of a backward for the input, by default 1 or half of ``B``.
             W: time of a backward for the weights, by default 1 or the other half.
@@ -240,7 +243,7 @@ class Costs:
                 kind has no stage; by default 0.
 
         Raises:
-            InputError: no kind has such a name.
+            InputError: no kind has such a name, or a function and times of kinds are given.
         """
         if of is not None and not callable(of):
             raise InputError(
@@ -250,6 +253,11 @@ class Costs:
         numbers: dict[str, Any] = {
             name: value for name, value in given.items() if value is not None
         }
+        if of is not None and (numbers or others):
+            raise InputError(
+                "a function of costs gives the times of all kinds, so no kind has another",
+                "the function, or numbers such as F=1, B=2",
+            )
         if others:
             numbers["others"] = {_other_kind(name): value for name, value in others.items()}
         return Prices(of, {**numbers, "comm": comm, "per": per, "unit": unit})

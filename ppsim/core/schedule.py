@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.text import quote
 from ppsim.core.ops import (
     ALL,
     BACKWARD,
@@ -31,8 +32,8 @@ from ppsim.core.ops import (
     mask,
     pack,
 )
-from ppsim.core.soundness import prove_placement, prove_queues, require_type
-from ppsim.errors import InvalidSchedule
+from ppsim.core.soundness import is_whole, prove_placement, prove_queues, require_type
+from ppsim.errors import InputError, InvalidSchedule
 
 NONE, MISSING = -1, -2
 _R = int(Kind.R)  # numpy asks a member of Kind for a dozen attributes first
@@ -88,7 +89,15 @@ def place(name: str, n_devices: int, n_stages: int) -> Placement:
 
     linear and loop put stage s on device s mod P; v folds back at the ends; bidirectional and
     bidirectional-v add a second replica on the devices in reverse order.
+
+    Raises:
+        InputError: no placement has the name, or a number is not a whole number from 1.
     """
+    for key, count in (("n_devices", n_devices), ("n_stages", n_stages)):
+        if not is_whole(count) or count < 1:
+            raise InputError(
+                f"{key}: not a whole number from 1: {quote(count)}", 'place("v", 4, 8)'
+            )
     stage = np.arange(n_stages, dtype=np.int32)
     lap, seat = np.divmod(stage, np.int32(n_devices))
     fold = np.where(lap % 2, n_devices - 1 - seat, seat)
@@ -98,8 +107,10 @@ def place(name: str, n_devices: int, n_stages: int) -> Placement:
         "v": [fold],
         "bidirectional": [stage, n_stages - 1 - stage],
         "bidirectional-v": [fold, n_devices - 1 - fold],
-    }[name]
-    return Placement(name, n_devices, np.array(rows, np.int32))
+    }
+    if not isinstance(name, str) or name not in rows:
+        raise InputError(f"not a placement: {quote(name)}", f"one of {', '.join(rows)}")
+    return Placement(name, n_devices, np.array(rows[name], np.int32))
 
 
 @dataclass(frozen=True)

@@ -530,7 +530,7 @@ def test_every_number_is_in_ascii_digits(digits):
     options = [param for _, param in declared_options() if isinstance(param.type, kinds)]
     assert {"devices", "tf", "comm", "tp", "width", "tolerance"} <= {each.name for each in options}
     for param in options:
-        with pytest.raises(InputError, match=rf"{param.name}: not a.*{digits}.*; expected "):
+        with pytest.raises(InputError, match=rf"{param.keyword}: not a.*{digits}.*; expected "):
             read_value(param, [digits] if param.many else digits)
 
 

@@ -13,6 +13,7 @@ import pytest
 import ppsim
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
+from ppsim.schedules import place
 
 TIMELINE = ppsim.run("1f1b", devices=2, microbatches=3).timeline
 SCHEDULE = TIMELINE.schedule
@@ -111,6 +112,25 @@ def test_a_function_of_costs_returns_numbers(times):
         ppsim.run, "1f1b", devices=2, microbatches=3, costs=costs
     )
     assert "not a function" in refusal(ppsim.Costs.of, 5)
+
+
+@pytest.mark.parametrize("given", [{"F": 1}, {"F": 2.0}, {"W": [1, 2]}, {"OFFLOAD": 0.5}])
+def test_a_function_of_costs_and_times_of_kinds_are_not_given_together(given):
+    """Only the function's times would count."""
+    message = "a function of costs gives the times of all kinds"
+    assert message in refusal(ppsim.Costs.of, lambda *_: 1.0, **given)
+    assert ppsim.Costs.of(lambda *_: 1.0, comm=0.5, unit="ms").numbers["comm"] == 0.5
+
+
+@pytest.mark.parametrize("name", ["line", "", None, ["linear"]])
+def test_a_placement_that_has_no_such_name_is_refused(name):
+    assert "not a placement" in refusal(place, name, 4, 8)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5, True, "4", None])
+def test_a_placement_is_of_whole_numbers(count):
+    assert "n_devices: not a whole number" in refusal(place, "v", count, 8)
+    assert "n_stages: not a whole number" in refusal(place, "v", 4, count)
 
 
 @pytest.mark.parametrize("name", ONE_EACH)
