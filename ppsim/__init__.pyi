@@ -184,7 +184,7 @@ def check(
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
+            1f1b-plus: such as 0,4 (0).
         github: Print GitHub annotations, for a workflow.
     """
     ...
@@ -336,7 +336,7 @@ def compare(
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
+            1f1b-plus: such as 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -836,7 +836,7 @@ def diff(
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
+            1f1b-plus: such as 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -1122,7 +1122,7 @@ def explain(
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
+            1f1b-plus: such as 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -1450,7 +1450,7 @@ def jitter(
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
+            1f1b-plus: such as 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -1763,7 +1763,7 @@ def memory(
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
+            1f1b-plus: such as 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -2330,7 +2330,7 @@ def partition(
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
+            1f1b-plus: such as 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -2763,7 +2763,7 @@ def run(
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
+            1f1b-plus: such as 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -3096,7 +3096,7 @@ def sweep(
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
+            1f1b-plus: such as 0,4 (0).
         metric: The metric of the table. (default bubble_rate)
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -3323,7 +3323,7 @@ def validate(
         placement: Placement of several chunks in forward-only and decode: stage s on device s
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
+            1f1b-plus: such as 0,4 (0).
         ops: The ops: transformer stages that compute, or timed ops, which only wait for their
             time (allows more devices than cores). (default compute)
         runner: The runner: ppsim's own; torch.distributed.pipelining with ppsim's CSV; or

@@ -73,7 +73,7 @@ class _FamilyOptions:
         "--everywhere",
         type=CountList(),
         help="Stages before which a part of the model runs on all devices at once, for 1f1b-plus: "
-        "0,4 (0).",
+        "such as 0,4 (0).",
     )
 
 
