@@ -288,9 +288,11 @@ def describe_anchors(runs: Nearby, planned: Setting | None = None) -> Iterator[s
     for run in runs.anchors:
         of = run.setting
         groups.setdefault((of.software, of.gpu, of.experts), []).append(run)
-    for (software, gpu, _), group in groups.items():
+    several_kinds = len({experts for _, _, experts in groups}) > 1
+    for (software, gpu, experts), group in groups.items():
         setting = planned or replace(group[0].setting, job="")
-        line = f"{count_text(len(group), 'anchor')} of {software} on {gpu}: "
+        kind = f" ({'mixtures of experts' if experts else 'dense models'})" * several_kinds
+        line = f"{count_text(len(group), 'anchor')} of {software} on {gpu}{kind}: "
         line += _correction_text(runs, group, setting)
         if len(group) > 1:
             errors = [run.error for run in group]

@@ -240,3 +240,19 @@ def test_the_line_on_an_anchor_has_the_factor_of_the_plans(tmp_path, changes, sa
         assert line == said
     else:
         assert line == f"step x {factor:.3g}{said}"
+
+
+def test_anchors_of_dense_models_and_of_mixtures_have_a_line_each(tmp_path):
+    """They correct none of the other kind."""
+    run = {"software": "megatron-core", "gpu": "H100", "gpus": 8, "gbs": 64, "tp": 2, "mbs": 1}
+    moe = {"id": "moe", "model": "mixtral-8x7b", "step_s": 20.0, **run, "ep": 4}
+    dense = {"id": "dense", "model": "llama3-8b", "step_s": 11.0, **run}
+    table = tmp_path / "ours.json"
+    table.write_text(json.dumps([dense, moe]))
+    words = "plan --model llama2-7b --cluster dgx-h100 --gpus 8 --gbs 64 --pp 1 --tp 2 --anchor"
+    told = " ".join(invoke(*words.split(), str(table)).stdout.split())
+    assert re.search(r"1 anchor of megatron-core on h100 \(dense models\): step x \d", told)
+    assert "on h100 (mixtures of experts): no correction, as GPU, software or kind of" in told
+    table.write_text(json.dumps([dense]))
+    told = " ".join(invoke(*words.split(), str(table)).stdout.split())
+    assert re.search(r"1 anchor of megatron-core on h100: step x \d", told)
