@@ -472,9 +472,12 @@ def _cap_bytes(text: str | None) -> float | None:
     """Return --cap in bytes; None if not given (InputError: not a size in bytes)."""
     if not text:
         return None
-    size, in_bytes = parse_size(text)
+    try:
+        size, in_bytes = parse_size(text)
+    except InputError as error:
+        raise InputError(f"--cap: {error}", error.hint) from None
     if not in_bytes or not size:
-        raise InputError(f"--cap: not a memory size: '{text}'", "e.g. 75GiB")
+        raise InputError(f"--cap: not a memory size: '{text}'; expected e.g. 75GiB")
     return float(size)
 
 

@@ -29,7 +29,7 @@ def memory_remarks(
     if cap < peak * (1 + MISS) <= most:
         yield (
             f"it may exceed --cap: it fills {format_share(peak / cap)} of it, and predicted peaks "
-            f"were up to {error} off; the {format_size(most)} usable without --cap have room for "
+            f"were up to {error} off; the {format_size(most)} usable without --cap leave room for "
             "that"
         )
     elif peak * (1 + MISS) > cap:

@@ -86,7 +86,7 @@ def test_the_cap_that_leaves_room_leaves_it():
     assert 0.99 * usable < cap * (1 + MISS) <= usable
     (said,) = memory_remarks({"memory_bytes": cap}, cap, usable, None, "")
     assert said.startswith("it may exceed --cap: it fills 100.0% of it, ")
-    assert said.endswith("; the 75.2 GiB usable without --cap have room for that")
+    assert said.endswith("; the 75.2 GiB usable without --cap leave room for that")
 
 
 def test_a_plan_that_takes_the_named_cap_is_not_sent_to_a_smaller_one():
@@ -116,3 +116,12 @@ def test_the_faster_plan_is_named_as_the_best_one_is():
 )
 def test_a_cap_is_rounded_away_from_what_it_must_not_cross(size, most, least):
     assert (cap_text(size, ceil), cap_text(size, floor)) == (most, least)
+
+
+@pytest.mark.parametrize("text", ["10", "0GiB", "120%", "70GiB,60GiB", "-75GiB"])
+def test_a_cap_that_is_no_size_in_bytes_is_refused_by_its_option(text):
+    error = refused(*f"{WORDS} --cap={text}".split())
+    assert re.match(
+        rf"--cap: not a (memory )?size: '{re.escape(text)}'; expected e.g. ", str(error)
+    )
+    assert error.exit_code == 2
