@@ -33,11 +33,13 @@ def plan_page_of(
     lost_by: Sequence[str],
     base: str,
     verdict: str,
+    remarks: Sequence[str],
 ) -> bytes:
     """Return the bytes of the page that explores the plans.
 
     ``lost_by`` has the reason why each found plan is slower than the best, ``base`` is the command
-    without the options that make a plan, and ``verdict`` is the answer in one sentence.
+    without the options that make a plan, ``verdict`` is the answer in one sentence, and ``remarks``
+    are sentences on how certain it is.
     """
     from ppsim.show.files.plan_page import plan_page
     from ppsim.workload.plans.task import OUTCOMES
@@ -56,6 +58,7 @@ def plan_page_of(
         "inputs": dict(inputs),
         "counted": f"{found.total:,} candidates, {simulated:,} simulated{shown}"
         + ("" if found.complete else "; the search was interrupted"),
+        "remarks": list(remarks),
         "cap": task.cap / 2**30,
         "sizes": ["tp", "cp", "ep", "pp", "dp", "vp"],
         "flags": {

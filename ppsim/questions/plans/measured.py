@@ -86,7 +86,7 @@ def correct_plans(task: Task, version: Version, found: Findings, runs: Nearby) -
             "measured times replace the efficiency curve, so runs that the curve predicted correct "
             "nothing\n"
         )
-    lines += describe_anchors(runs)
+    lines += describe_anchors(runs, first)
     return Corrections(
         lacking,
         tuple(run.name for run in runs.anchors),
@@ -277,22 +277,38 @@ def _complexity(row: Row, layers: int) -> tuple[int, int]:
     return schedule, sum(choices)
 
 
-def describe_anchors(runs: Nearby) -> Iterator[str]:
-    """Yield a sentence for each software and GPU of the user's runs: the factor by which they
-    correct predictions of other jobs, and their spread.
+def describe_anchors(runs: Nearby, planned: Setting | None = None) -> Iterator[str]:
+    """Yield a sentence for each software, GPU and kind of model of the user's runs: the factor by
+    which they correct the plans of a search, and their spread.
+
+    ``planned`` is the setting of the fastest plan; without it, the factor is for other jobs on the
+    runs' GPU.
     """
-    groups: dict[tuple[str, str], list[Measured]] = {}
+    groups: dict[tuple[str, str, bool], list[Measured]] = {}
     for run in runs.anchors:
-        groups.setdefault((run.setting.software, run.setting.gpu), []).append(run)
-    for (software, gpu), group in groups.items():
-        other_job = replace(group[0].setting, job="")
-        line = (
-            f"{count_text(len(group), 'anchor')} of {software} on {gpu}: step x "
-            f"{runs.correction_at(other_job).factor:.3g}"
-        )
+        of = run.setting
+        groups.setdefault((of.software, of.gpu, of.experts), []).append(run)
+    several_kinds = len({experts for _, _, experts in groups}) > 1
+    for (software, gpu, experts), group in groups.items():
+        setting = planned or replace(group[0].setting, job="")
+        kind = f" ({'mixtures of experts' if experts else 'dense models'})" * several_kinds
+        line = f"{count_text(len(group), 'anchor')} of {software} on {gpu}{kind}: "
+        line += _correction_text(runs, group, setting)
         if len(group) > 1:
             errors = [run.error for run in group]
             low = format_change(math.exp(min(errors)) - 1)
             high = format_change(math.exp(max(errors)) - 1)
             line += f"; their steps are {low} to {high} off the predicted ones"
         yield line + "\n"
+
+
+def _correction_text(runs: Nearby, group: Sequence[Measured], setting: Setting) -> str:
+    """Return the factor by which a group of the user's runs corrects a setting, as text."""
+    factor = f"step x {runs.correction_at(setting).factor:.3g}"
+    if twins := sum(run.setting.is_twin_of(setting) for run in group):
+        return f"{factor}, from {count_text(twins, 'run')} with the fastest plan's sizes"
+    if not any(run.setting.corrects(setting) for run in group):
+        return "no correction, as GPU, software or kind of model differ"
+    if any(run.setting.is_twin_of(setting) for run in runs.anchors):
+        return "no correction, as other runs have the fastest plan's sizes"
+    return factor

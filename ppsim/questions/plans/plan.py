@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
@@ -471,9 +472,12 @@ def _cap_bytes(text: str | None) -> float | None:
     """Return --cap in bytes; None if not given (InputError: not a size in bytes)."""
     if not text:
         return None
-    size, in_bytes = parse_size(text)
+    try:
+        size, in_bytes = parse_size(text)
+    except InputError as error:
+        raise InputError(f"--cap: {error}", error.hint) from None
     if not in_bytes or not size:
-        raise InputError(f"--cap: not a memory size: '{text}'", "e.g. 75GiB")
+        raise InputError(f"--cap: not a memory size: '{text}'; expected e.g. 75GiB")
     return float(size)
 
 
@@ -560,7 +564,7 @@ def _raise_nothing_fits(task: Task, found: Findings) -> NoReturn:
     if least[0] <= task.cap * (1 + MISS):
         from ppsim.questions.plans.room import cap_text
 
-        hint += f"--cap {cap_text(least[0])} (predicted peaks were up to {MISS:.1%} off), "
+        hint += f"--cap {cap_text(least[0], ceil)} (predicted peaks were up to {MISS:.1%} off), "
     hint += (
         f"--gpus {more} with the same batch, or GPUs with more memory"
         if more
@@ -708,14 +712,16 @@ class Plans(Answer[PlanRequest]):
     def _memory_remarks(self) -> Iterator[str]:
         """Lines on a best plan that barely fits, and on a faster plan that barely does not."""
         from ppsim.questions.plans.room import memory_remarks
+        from ppsim.workload.plans.task import usable_bytes
 
-        best, missed = self.findings.rows[0], self.findings.near_miss
-        sizes = ""
+        task, best, missed = self.task, self.findings.rows[0], self.findings.near_miss
+        cap = cap_of(best, task)
+        most = cap if task.machine.kinds else usable_bytes(task.machine)
+        name = ""
         if missed:
-            from ppsim.workload.plans.space import read_key
-
-            sizes = describe(read_key(missed["key"]).parallel(self.task.axes.base))
-        yield from memory_remarks(best, cap_of(best, self.task), missed, sizes)
+            is_new = missed["layout"] != best["layout"]
+            name = plan_name(missed) + f", {missed['layout']} layout" * is_new
+        yield from memory_remarks(best, cap, most, missed, name)
 
     def _launch_blocks(self) -> Iterator[Block]:
         """The launch flags of the best plan, or a line that says why there are none."""
@@ -809,27 +815,19 @@ class Plans(Answer[PlanRequest]):
         lost = align_decimals(
             [worst_term(row, best) if place else "" for place, row in enumerate(self.findings.rows)]
         )
-        return plan_page_of(self.task, self.findings, self.inputs, lost, base, self.verdict)
+        remarks = [*map(str.strip, self.corrections.lines), *self._memory_remarks()]
+        return plan_page_of(
+            self.task, self.findings, self.inputs, lost, base, self.verdict, remarks
+        )
 
     @property
     def verdict(self) -> str:
         """The best plan in one sentence: sizes, step time, MFU, bubble, and memory."""
         task, found, best = self.task, self.findings, self.findings.rows[0]
-        parts = [f"{name} {best[name]}" for name in SIZES if best[name] > 1]
-        if best["schedule"]:
-            parts.append(best["schedule"])
-        words = [
-            f"microbatches of {best['mbs']}",
-            *_unusual_settings(best["zero"], best["offload"]),
-        ]
-        if best["recompute"] != "none":
-            layers = best["recompute_layers"]
-            each = f" of {count_text(layers, 'layer')} a stage" if layers else ""
-            words.append(f"{best['recompute']} recompute{each}")
         peak = NARROW.get(task.axes.base.precision)
         of_peak = f" of the {peak} peak" if peak else ""
         return (
-            f"best: {' x '.join(parts) or 'one GPU'}, {', '.join(words)}: "
+            f"best: {plan_name(best)}: "
             f"{format_number(best['step_s'])} s a step, {best['tokens_per_s']:,.0f} tokens/s, MFU "
             f"{format_share(best['mfu'])}{of_peak}, bubble {format_share(best['bubble'])}, "
             f"{format_size(best['memory_bytes'])} of {format_size(cap_of(best, task))}"
@@ -1087,6 +1085,19 @@ def describe(parallel: Any) -> str:
     words = [f"{name} {size}" for name, size in sizes.items() if size > 1]
     words += [f"mbs {parallel.mbs}", f"recompute {parallel.recompute}"]
     return ", ".join([*words, *_unusual_settings(parallel.zero, parallel.offload)])
+
+
+def plan_name(row: Mapping[str, Any]) -> str:
+    """Return the sizes, schedule and settings of a plan as text."""
+    parts = [f"{name} {row[name]}" for name in SIZES if row[name] > 1]
+    if row["schedule"]:
+        parts.append(row["schedule"])
+    words = [f"microbatches of {row['mbs']}", *_unusual_settings(row["zero"], row["offload"])]
+    if row["recompute"] != "none":
+        layers = row["recompute_layers"]
+        each = f" of {count_text(layers, 'layer')} a stage" if layers else ""
+        words.append(f"{row['recompute']} recompute{each}")
+    return ", ".join([" x ".join(parts) or "one GPU", *words])
 
 
 def _without_marks(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from ppsim.show.files.page_parts import (
 
 def plan_page(
     title: str,  # of the page
-    # values that all plans share: ``inputs``, ``cap`` in GiB, ``sizes``, ``flags`` by place, the
-    # texts of the head, and queues and costs of the listed plans
+    # values that all plans share: ``inputs``, ``cap`` in GiB, ``sizes``, ``flags`` by place,
+    # ``remarks`` and other texts of the head, and queues and costs of the listed plans
     facts: Mapping[str, Any],
     # the candidates by outcome: its name, their number, its meaning
     outcomes: Sequence[tuple[str, int, str]],

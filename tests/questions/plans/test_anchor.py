@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -210,3 +211,48 @@ def test_rows_that_name_no_model_or_cluster_say_what_gives_one(tmp_path, words):
     table.write_text(json.dumps([other]))
     refused = invoke(*words, "--anchor", str(table)).exception
     assert "no model 'another' in the library" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ", from 1 run with the fastest plan's sizes"),
+        ({"gpus": 64, "gbs": 256}, ", from 1 run with the fastest plan's sizes"),
+        ({"tp": 8}, ""),
+        ({"gpu": "A100-80GB"}, "no correction, as GPU, software or kind of model differ"),
+    ],
+)
+def test_the_line_on_an_anchor_has_the_factor_of_the_plans(tmp_path, changes, said):
+    """A run of such a plan counts almost in full, one of another job a quarter, one of another GPU
+    not at all.
+    """
+    sizes = {"tp": 4, "cp": 1, "pp": 4, "vp": 1, "mbs": 1, "recompute": "none"}
+    run = {"software": "megatron-core", "model": "llama3-70b", "gpu": "H100", "gpus": 32}
+    run |= {"gbs": 64, "schedule": "1f1b", "precision": "BF16", "step_s": 30.0}
+    table = tmp_path / "ours.json"
+    table.write_text(json.dumps([{"id": "ours", **run, **sizes, **changes}]))
+    words = "plan --model llama3-70b --cluster dgx-h100 --gpus 32 --gbs 64 --schedules 1f1b --vp 1 "
+    words += "--tp 4 --pp 4 --cp 1 --mbs 1 --recomputes none --zero 1 --cap 99GiB --anchor"
+    told = " ".join(invoke(*words.split(), str(table)).stdout.split())
+    (line,) = re.findall(r"1 anchor of megatron-core on \S+: (.*?) \d+ candidate", told)
+    factor = json.loads(invoke(*words.split(), str(table), "--json").stdout)["correction"]["step"]
+    if factor == 1.0:
+        assert line == said
+    else:
+        assert line == f"step x {factor:.3g}{said}"
+
+
+def test_anchors_of_dense_models_and_of_mixtures_have_a_line_each(tmp_path):
+    """They correct none of the other kind."""
+    run = {"software": "megatron-core", "gpu": "H100", "gpus": 8, "gbs": 64, "tp": 2, "mbs": 1}
+    moe = {"id": "moe", "model": "mixtral-8x7b", "step_s": 20.0, **run, "ep": 4}
+    dense = {"id": "dense", "model": "llama3-8b", "step_s": 11.0, **run}
+    table = tmp_path / "ours.json"
+    table.write_text(json.dumps([dense, moe]))
+    words = "plan --model llama2-7b --cluster dgx-h100 --gpus 8 --gbs 64 --pp 1 --tp 2 --anchor"
+    told = " ".join(invoke(*words.split(), str(table)).stdout.split())
+    assert re.search(r"1 anchor of megatron-core on h100 \(dense models\): step x \d", told)
+    assert "on h100 (mixtures of experts): no correction, as GPU, software or kind of" in told
+    table.write_text(json.dumps([dense]))
+    told = " ".join(invoke(*words.split(), str(table)).stdout.split())
+    assert re.search(r"1 anchor of megatron-core on h100: step x \d", told)

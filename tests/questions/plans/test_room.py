@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from math import ceil, floor
 
 import pytest
 
 import ppsim.questions.plans.plan as questions
+from ppsim.base.units import parse_size
 from ppsim.questions.plans.plan import plan as ask_plan
 from ppsim.questions.plans.room import cap_text, memory_remarks
 from ppsim.workload.plans.task import MISS
@@ -70,13 +72,56 @@ def test_a_plan_that_misses_by_less_than_a_peak_may_be_off_is_refused_with_the_c
     ("memory", "is_said"), [(100.0, True), (97.1, True), (96.9, False), (50.0, False)]
 )
 def test_a_plan_that_fills_its_memory_is_said_to_be_uncertain(memory, is_said):
-    said = [*memory_remarks({"memory_bytes": memory * 2**30}, 100 * 2**30, None, "")]
+    cap = 100 * 2**30
+    said = [*memory_remarks({"memory_bytes": memory * 2**30}, cap, cap, None, "")]
     assert [line.startswith("it may not fit: it fills ") for line in said] == [True] * is_said
 
 
+def test_the_cap_that_leaves_room_leaves_it():
+    """A plan that fills the named --cap fits the memory if its peak is off by MISS."""
+    usable = 75.2 * 2**30
+    (said,) = memory_remarks({"memory_bytes": usable}, usable, usable, None, "")
+    (named,) = re.findall(r"--cap (\S+) leaves room", said)
+    cap = parse_size(named)[0]
+    assert 0.99 * usable < cap * (1 + MISS) <= usable
+    (said,) = memory_remarks({"memory_bytes": cap}, cap, usable, None, "")
+    assert said.startswith("it may exceed --cap: it fills 100.0% of it, ")
+    assert said.endswith("; the 75.2 GiB usable without --cap leave room for that")
+
+
+def test_a_plan_that_takes_the_named_cap_is_not_sent_to_a_smaller_one():
+    words = WORDS.replace("--offload 0,1", "--offload 1")
+    near = " ".join(invoke(*f"{words} --cap 76.5GiB".split()).stdout.split())
+    assert "it may not fit" in near
+    roomy = words.replace("dgx-h100", "dgx-h200")
+    said = " ".join(invoke(*f"{roomy} --cap 76.5GiB".split()).stdout.split())
+    assert "it may not fit" not in said
+    assert "it may exceed --cap: it fills 99.6% of it, and predicted peaks were up to" in said
+
+
+def test_the_faster_plan_is_named_as_the_best_one_is():
+    said = " ".join(invoke(*f"{WORDS} --cap 115.6GiB".split()).stdout.split())
+    best = invoke(*f"{WORDS} --cap 117GiB -q".split()).stdout
+    (name,) = re.findall(r"^best: (.*?: \S+ s a step)", best)
+    assert f"off: {name}; --cap 117GiB allows it" in said
+
+
 @pytest.mark.parametrize(
-    ("size", "text"),
-    [(76.13 * 2**30, "76.2GiB"), (1000.2 * 2**30, "1001GiB"), (9.876 * 2**20, "9.88MiB")],
+    ("size", "most", "least"),
+    [
+        (76.13 * 2**30, "76.2GiB", "76.1GiB"),
+        (1000.2 * 2**30, "1001GiB", "1000GiB"),
+        (9.876 * 2**20, "9.88MiB", "9.87MiB"),
+    ],
 )
-def test_a_cap_is_rounded_up(size, text):
-    assert cap_text(size) == text
+def test_a_cap_is_rounded_away_from_what_it_must_not_cross(size, most, least):
+    assert (cap_text(size, ceil), cap_text(size, floor)) == (most, least)
+
+
+@pytest.mark.parametrize("text", ["10", "0GiB", "120%", "70GiB,60GiB", "-75GiB"])
+def test_a_cap_that_is_no_size_in_bytes_is_refused_by_its_option(text):
+    error = refused(*f"{WORDS} --cap={text}".split())
+    assert re.match(
+        rf"--cap: not a (memory )?size: '{re.escape(text)}'; expected e.g. ", str(error)
+    )
+    assert error.exit_code == 2

@@ -165,6 +165,22 @@ def test_the_cap_slides_and_a_row_is_shown_from_near(made, tmp_path):
 
 
 @pytest.mark.browser
+def test_the_page_has_the_remarks_of_the_terminal_on_memory_and_gpu(tmp_path):
+    words = "plan --model llama3-8b --cluster l40s --gpus 8 --gbs 16 --tp 1 --pp 4 --cp 1 --mbs 1 "
+    words += "--schedules 1f1b --recomputes none --zero 1 --cap "
+    target = tmp_path / "plan.html"
+    peak = json.loads(invoke(*f"{words}200GiB --json".split()).stdout)["plans"][0]["memory_bytes"]
+    cap = f"{1.01 * peak / 2**30:.1f}GiB"
+    said = " ".join(invoke(*f"{words}{cap}".split()).stdout.split())
+    (remark,) = re.findall(r"it may \w+ \S+ it fills .*? (?=run it)", said)
+    assert invoke(*f"{words}{cap} -q -o {target}".split()).exit_code == 0
+    shown = re.search(r'<div id="remarks">(.*?)</div>', opened(target.read_text(), tmp_path))
+    assert shown
+    assert f"<p>{remark.strip()}</p>" in shown[1]
+    assert "<p>no published run has the GPU l40s</p>" in shown[1]
+
+
+@pytest.mark.browser
 def test_no_text_of_a_model_becomes_markup(tmp_path):
     terms = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
     parts = ("weights", "gradients", "optimizer", "activations", "work")
@@ -195,6 +211,7 @@ def test_no_text_of_a_model_becomes_markup(tmp_path):
     columns |= {key: [HOSTILE] for key in ("schedule", "recompute", "layout", "lost_by")}
     facts = {"inputs": {"command": HOSTILE}, "counted": HOSTILE, "cap": 2.0, "base": HOSTILE}
     facts |= {
+        "remarks": [HOSTILE],
         "perNode": 8,
         "pipelineFirst": False,
         "queues": [],

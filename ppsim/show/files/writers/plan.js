@@ -190,6 +190,8 @@ async function start() {
   for (const name of ['flags', 'runs', 'sent']) DATA[name] = await unzip(DATA[name]).json();
   plans.forEach((plan, place) => Object.assign(plan, { place, rank: plan.listed }));
   $('all').onclick = () => { all = !all; draw(); };
+  const paragraph = said => Object.assign(document.createElement('p'), { textContent: said });
+  $('remarks').replaceChildren(...DATA.remarks.map(paragraph));
   $('counted').textContent = DATA.counted;
   $('command').textContent = DATA.inputs.command ?? '';
   const memory = plans.map(plan => plan.memory);
