@@ -24,7 +24,7 @@ REFUSED: dict[str, list[Any]] = {
     "tb": [np.ones((2, 2)), [None], 1j, ENDLESS, [ENDLESS], range(10**9)],
     "unit": [b"ms", [], {"a": 1}, len, object()],
     "profile": [0, 5, b"x", ["x"]],
-    "window": [(9, 2), (2,), (1, 2, 3), ("a", "b"), (np.nan, 2), []],
+    "window": [(9, 2), (2,), (1, 2, 3), ("a", "b"), (np.nan, 2), [], "0_1:9"],
     "everywhere": [[-1], [0.5], ["x"], [True], [[0]], []],
 }
 
@@ -37,8 +37,20 @@ REFUSED: dict[str, list[Any]] = {
 def test_what_is_not_a_value_of_the_option_is_refused(option, value):
     with pytest.raises(InputError) as caught:
         ppsim.run("1f1b", **{**SHAPE, option: value})
-    assert option in str(caught.value)
+    assert str(caught.value).startswith(f"{option}: ")
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("tf", [[], (), np.array([])])
+def test_an_empty_list_of_numbers_is_no_number(tf):
+    with pytest.raises(InputError, match=r"tf: not a number, nor one per stage: .*; expected e.g."):
+        ppsim.run("1f1b", **SHAPE, tf=tf)
+
+
+def test_a_word_that_is_no_choice_is_quoted_in_part():
+    with pytest.raises(InputError, match=r"^p2p: 'xxx") as caught:
+        ppsim.run("1f1b", **SHAPE, p2p="x" * 5000)  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 700
 
 
 @pytest.mark.parametrize("devices", [[0], [-1], [2.5], [True], ["x"], [None], [], [[2]], [10**12]])

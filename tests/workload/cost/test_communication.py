@@ -184,6 +184,14 @@ def test_a_token_that_is_sent_once_visits_as_many_ranks_as_chance_says():
         )
 
 
+def test_kernels_made_for_experts_reach_what_is_published_of_them():
+    """GB/s of DeepEP's and HybridEP's files: inside a node, and between nodes."""
+    inside, between = KERNELS
+    for low, high, link in ((563, 669, 900), (134, 138, 200)):
+        assert low <= round(inside * link) <= high
+    assert 34 <= between * 50 <= 46
+
+
 def test_a_message_crosses_nodes_where_the_next_device_is_on_another_one():
     """Of four devices of four GPUs each the second and the last end a node; the last is joined to
     the first.

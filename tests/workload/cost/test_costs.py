@@ -404,6 +404,9 @@ def test_deepspeeds_gathers_of_2021_were_slower_than_any_link():
         for zero in (2, 3)
     }
     assert forward[3] - forward[2] == pytest.approx(0.42, rel=0.03)
+    unlimited = stage_costs(bert, A100, replace(old, zero=2, gather_gb_per_s=0.0))
+    limited = stage_costs(bert, A100, replace(old, zero=2, gather_gb_per_s=0.1))
+    assert limited.gather == pytest.approx(unlimited.gather)  # the limit is of ZeRO-3 alone
     today = apply(Parallel(dp=8, zero=3), software_of("DeepSpeed", "").techniques(A100.gpu))
     assert stage_costs(bert, A100, today).time[Kind.F, 0] - forward[2] < 0.1
 
