@@ -155,10 +155,7 @@ def prove_times(what: str, values: Any) -> None:
     if isinstance(values, float):  # most latencies, in a tenth of the time of an array
         least = most = values
     else:
-        try:
-            array = np.asarray(values)
-        except ValueError:  # lists of different lengths
-            array = np.array(None)
+        array = np.asarray(values)
         _refuse_unless(array.dtype.kind in "fiu", f"{what} is not a number")
         if not array.size:
             return

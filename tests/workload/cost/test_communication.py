@@ -184,6 +184,13 @@ def test_a_token_that_is_sent_once_visits_as_many_ranks_as_chance_says():
         )
 
 
+def test_an_all_to_all_reaches_a_power_of_the_share_that_gathers_reach():
+    squared = Efficiency(HALF.curve, replace(HALF.software, alltoall=2.0))
+    inside, across = (exchange_seconds(H100, squared, Group(n, 1), 1e9) for n in (8, 16))
+    assert inside == pytest.approx(1e9 * 7 / 8 / (450 * 0.5**2 * GB) + 5e-6)
+    assert across == pytest.approx(1e9 * 8 / 16 / (50 * 0.25**2 * GB) + 10e-6)
+
+
 def test_kernels_made_for_experts_reach_what_is_published_of_them():
     """GB/s of DeepEP's and HybridEP's files: inside a node, and between nodes."""
     inside, between = KERNELS
