@@ -10,9 +10,10 @@ import pytest
 import ppsim.questions.plans.plan as questions
 from ppsim.questions.plans.plan import plan as ask_plan
 from ppsim.questions.plans.room import cap_text, memory_remarks
+from ppsim.workload.plans.bounds import bound_candidates, list_candidates
 from ppsim.workload.plans.search import find_near_miss
 from ppsim.workload.plans.space import read_key
-from ppsim.workload.plans.task import MISS, Findings, Row
+from ppsim.workload.plans.task import MISS, STATES, Findings, Row
 from tests.commands import invoke, refused
 
 SIZES = {"tp": [4], "pp": [2], "cp": [1], "mbs": [1], "zero": [1], "offload": [0, 1]}
@@ -54,6 +55,16 @@ def test_a_plan_whose_exact_peak_misses_its_memory_is_named_too():
     near = ask_plan("llama3-70b", "dgx-h100", cap="124.1GiB", **choices).findings.near_miss
     assert near
     assert near["memory_bytes"] == pytest.approx(124.34 * 2**30, rel=1e-3)
+
+
+def test_a_plan_whose_weights_and_states_alone_miss_its_memory_may_be_a_near_miss():
+    """Sequences of 64 tokens keep 1% of the bytes as activations."""
+    whole = ask_plan("llama3-70b", "dgx-h100", cap="400GiB", seq=64, **{**ONE, "offload": [0]})
+    task = replace(whole.task, cap=0.98 * whole.plans[0]["memory_bytes"])
+    found = Findings()
+    assert bound_candidates(task, list_candidates(task), found) == []
+    assert found.counts == {STATES: 1}
+    assert len(found.barely) == 1
 
 
 def test_the_fastest_near_miss_is_named_and_only_if_it_is_clearly_faster():
