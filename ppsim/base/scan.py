@@ -32,7 +32,7 @@ def load_files(package: ModuleType, *names: str) -> list[Any]:
 
 
 def load_file(package: ModuleType, file: str, name: str) -> Any:
-    """Return what one module of a package has by a name (PpsimError: it has none)."""
+    """Return the object of a name in one module of a package (PpsimError: it has none)."""
     module = importlib.import_module(f"{package.__name__}.{file}")
     if not hasattr(module, name):
         raise lacking(module, name, package)

@@ -58,7 +58,7 @@ def require_each(
 
 
 def is_whole(value: object) -> bool:
-    """Return True for a whole number of Python or numpy; True and False are none."""
+    """Return True for a whole number of Python or numpy, but not for True and False."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
@@ -155,10 +155,7 @@ def prove_times(what: str, values: Any) -> None:
     if isinstance(values, float):  # most latencies, in a tenth of the time of an array
         least = most = values
     else:
-        try:
-            array = np.asarray(values)
-        except ValueError:  # lists of different lengths
-            array = np.array(None)
+        array = np.asarray(values)
         _refuse_unless(array.dtype.kind in "fiu", f"{what} is not a number")
         if not array.size:
             return
@@ -320,7 +317,7 @@ def _integers(column: Any, dimensions: int) -> bool:
 
 
 def _is_number_or_array(value: object) -> bool:
-    """Return True for an array, and for a number of Python or numpy; True and False are none."""
+    """Return True for an array, and for a number of Python or numpy, but not for a bool."""
     if isinstance(value, bool):
         return False
     return isinstance(value, np.ndarray | float | int | np.floating | np.integer)

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 
 import ppsim
-from ppsim.ask.types import Share
+from ppsim.ask.types import Amount, Share, with_plain_digits
 from ppsim.errors import InputError
 
 SHAPE: dict[str, Any] = {"devices": 2, "microbatches": 4}
 SWEPT: dict[str, Any] = {"devices": 2, "microbatches": 4, "metric": "makespan"}
 ENDLESS = 10**5000  # a number that Python does not write
 REFUSED: dict[str, list[Any]] = {
-    "devices": [float("inf"), float("nan"), 2.5, b"2", [2], 2j, {2}],
+    "devices": [float("inf"), float("nan"), 2.5, "2.5", b"2", [2], 2j, {2}],
     "microbatches": [np.True_, range(10**9), np.array([2, 3]), ENDLESS],
     "comm": [10**400, b"1", [1], "x", np.datetime64("2026-01-01")],
     "tf": [b"2", bytearray(b"x"), [True], np.True_, [[2]], ["x"], {}, 10**400, [10**400]],
     "tb": [np.ones((2, 2)), [None], 1j, ENDLESS, [ENDLESS], range(10**9)],
     "unit": [b"ms", [], {"a": 1}, len, object()],
     "profile": [0, 5, b"x", ["x"]],
-    "window": [(9, 2), (2,), (1, 2, 3), ("a", "b"), (np.nan, 2), []],
+    "window": [(9, 2), (2,), (1, 2, 3), ("a", "b"), (np.nan, 2), [], "0_1:9"],
     "everywhere": [[-1], [0.5], ["x"], [True], [[0]], []],
 }
 
@@ -38,8 +38,41 @@ REFUSED: dict[str, list[Any]] = {
 def test_what_is_not_a_value_of_the_option_is_refused(option, value):
     with pytest.raises(InputError) as caught:
         ppsim.run("1f1b", **{**SHAPE, option: value})
-    assert option in str(caught.value)
+    assert str(caught.value).startswith(f"{option}: ")
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("tf", [[], (), np.array([])])
+def test_an_empty_list_of_numbers_is_no_number(tf):
+    with pytest.raises(InputError, match=r"tf: not a number, nor one per stage: .*; expected e.g."):
+        ppsim.run("1f1b", **SHAPE, tf=tf)
+
+
+def test_a_switch_is_true_or_false():
+    with pytest.raises(InputError, match=r"^grid: not true or false: 'x'$"):
+        ppsim.run("1f1b", **SHAPE, grid="x")  # type: ignore[arg-type]
+
+
+def test_a_range_keeps_its_ends_where_its_digits_are_plain():
+    kind = with_plain_digits(click.FloatRange(0, 1, min_open=True, max_open=True))
+    assert kind.convert("0.5", None, None) == 0.5
+    for text in ("0", "1"):
+        with pytest.raises(click.BadParameter, match="not in the range 0<x<1"):
+            kind.convert(text, None, None)
+    clamped = with_plain_digits(click.IntRange(1, 4, clamp=True))
+    assert clamped.convert("9", None, None) == 4
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "nan"])
+def test_an_amount_is_finite(text):
+    with pytest.raises(click.BadParameter, match=f"not a finite number: '{text}'; expected"):
+        Amount().convert(text, None, None)
+
+
+def test_a_word_that_is_no_choice_is_quoted_in_part():
+    with pytest.raises(InputError, match=r"^p2p: 'xxx") as caught:
+        ppsim.run("1f1b", **SHAPE, p2p="x" * 5000)  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 700
 
 
 @pytest.mark.parametrize("devices", [[0], [-1], [2.5], [True], ["x"], [None], [], [[2]], [10**12]])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+import sys
+
 import pytest
 
+from ppsim.base.scan import load_file, load_files
+from ppsim.errors import PpsimError
 from tests.commands import answers_with
 
-pytestmark = pytest.mark.slow
 RUN = "run 1f1b --devices 2 --mb 4"
 SWEEP = "sweep 1f1b --devices 2 --mb 4"
 PART = """
@@ -24,8 +29,36 @@ COLUMNS = Column("a", "a", "a", "a", "count", lambda metrics, _: 1.0)
 """
 
 
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A scanned folder of two files, of which one lacks ``WRITER``."""
+    folder = tmp_path / "scanned_folder"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "full.py").write_text("READER, WRITER = 1, 2\n")
+    (folder / "half.py").write_text("READER = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module(folder.name)
+    for name in [each for each in sys.modules if each.partition(".")[0] == folder.name]:
+        del sys.modules[name]
+
+
+def test_the_files_of_a_folder_are_loaded_and_one_that_lacks_a_name_is_refused(package, tmp_path):
+    assert [module.READER for module in load_files(package, "READER")] == [1, 3]
+    assert load_file(package, "full", "WRITER") == 2
+    half = re.escape(str(tmp_path / "scanned_folder" / "half.py"))
+    for load in (
+        lambda: load_files(package, "READER", "WRITER"),
+        lambda: load_file(package, "half", "WRITER"),
+    ):
+        with pytest.raises(PpsimError, match=f"^{half} has no WRITER$") as caught:
+            load()
+        assert caught.value.hint == f"see {package.__file__}"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("package", "content", "command", "lacks"),
+    ("scanned", "content", "command", "lacks"),
     [
         ("ppsim.engine.simple.tables", "", SWEEP, "COLUMNS"),
         (
@@ -48,11 +81,11 @@ COLUMNS = Column("a", "a", "a", "a", "count", lambda metrics, _: 1.0)
     ],
 )
 def test_a_file_of_a_scanned_folder_is_named_with_what_it_lacks(
-    package, content, command, lacks, tmp_path
+    scanned, content, command, lacks, tmp_path
 ):
     (tmp_path / "mine.py").write_text(content)
     (tmp_path / "x.csv").write_text("0F0,0B0\n")
-    [[code, out, errors]] = answers_with(package, tmp_path, [command.split()])
+    [[code, out, errors]] = answers_with(scanned, tmp_path, [command.split()])
     assert (code, out) == (1, ""), errors
     assert f"Error: {tmp_path / 'mine.py'} has no {lacks}\n  try: see " in errors.replace(
         " \n       ", " "

@@ -576,6 +576,7 @@ def test_two_links_of_one_pair_are_refused(links, how):
     ("words", "content"),
     [
         ("plan --against x.json", '[{"model": "a", "model": "b"}]'),
+        ("plan --against x.json", '[{"model" : "a", "model"\n: "b"}]'),
         ("read x.jsonl", '{"rank":0,"op":"F","stage":0,"mb":0,"start_us":0,"end_us":5,"rank":1}\n'),
         ("model x.json", '{"model_type": "llama", "hidden_size": 8, "hidden_size": 16}'),
         (

@@ -139,6 +139,11 @@ def test_what_is_drawn_with_a_timeline_is_one_for_each(name, value):
     assert name in refusal(ppsim.plot, TIMELINE, **{name: value})
 
 
+def test_each_timeline_has_a_title_and_may_lack_its_idle_time():
+    assert "titles" in refusal(ppsim.plot, TIMELINE, titles=[None])
+    assert ppsim.plot(TIMELINE, idles=[None])  # type: ignore[list-item]
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

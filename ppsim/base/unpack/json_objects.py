@@ -13,6 +13,7 @@ from ppsim.errors import InputError
 
 # Upper bounds on the bytes in memory of JSON values that CPython and msgspec make.
 _VALUE, _STRING, _ARRAY, _OBJECT = 32, 64, 88, 100
+# A string, with the colon after it if it is a key; or the start or end of an object.
 _TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)"\s*+(:)?|[{}]', re.DOTALL)
 _MOST_PER_CHARACTER = 1 + _VALUE + _OBJECT
 
@@ -70,7 +71,8 @@ def repeated_key(text: str, keys: frozenset[str] | None = None) -> str:
     """Return a key that occurs twice in an object of valid JSON, one of ``keys`` unless that is
     None; empty if none does.
     """
-    outer, seen = list[set[str]](), set[str]()
+    # the keys so far of the object at hand, and of those around it
+    seen, outer = set[str](), list[set[str]]()
     for token in _TOKEN.finditer(text):
         string, colon = token.groups()
         if string is None:

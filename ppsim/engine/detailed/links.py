@@ -64,8 +64,11 @@ def without_ways(texts: Sequence[str], ways: Sequence[tuple[int, int]], devices:
     for text in texts:
         of_text = parse_link(text, devices).ways
         others = [way for way in of_text if way not in ways]
-        speed = text.partition("=")[2]
-        found += [text] if others == of_text else [f"{a}>{b}={speed}" for a, b in others]
+        if others == of_text:
+            found.append(text)
+        else:
+            value = text.partition("=")[2]
+            found += [f"{source}>{target}={value}" for source, target in others]
     return found
 
 
@@ -115,7 +118,8 @@ def change_latencies(
 
 def _refuse_twice(changes: Sequence[LinkChange]) -> None:
     """Raise InputError for a link that two changes set, of which only the last would count."""
-    for (source, target), count in Counter(way for each in changes for way in each.ways).items():
+    times_set = Counter(way for change in changes for way in change.ways)
+    for (source, target), count in times_set.items():
         if count > 1:
             raise InputError(
                 f"the link from device {source} to device {target} is set twice",

@@ -103,7 +103,8 @@ def find_near_miss(task: Task, found: Findings) -> Row | None:
     """
     if not found.rows or task.machine.kinds:
         return None
-    larger, fastest = replace(task, cap=task.cap * (1 + MISS)), None
+    larger = replace(task, cap=task.cap * (1 + MISS))
+    fastest = None
     limit = min(row["step_s"] for row in found.rows) * (1 - CLEARLY)
     for seconds, candidate in heapq.nsmallest(BARELY_TRIED, found.barely):
         if seconds < limit:

@@ -24,6 +24,16 @@ def test_a_bandwidth_adds_the_time_of_a_message():
     np.testing.assert_array_equal(network.beta, [[1e9, 25e6], [25e6, 1e9]])
 
 
+@pytest.mark.parametrize("texts", [("0-1=2", "0-1=3"), ("0-1=2", "1>0=3"), ("0>1=2", "0>1=2")])
+def test_a_link_that_two_changes_set_is_refused(texts):
+    """Only the last one would count."""
+    changes = [parse_link(text, 2) for text in texts]
+    with pytest.raises(InputError, match="is set twice"):
+        change_latencies(0.0, 2, "ms", changes, None)
+    with pytest.raises(InputError, match="is set twice"):
+        change_links(Network(), 2, "ms", changes)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from math import ceil, floor
 
 import pytest
@@ -11,7 +12,10 @@ import ppsim.questions.plans.plan as questions
 from ppsim.base.units import parse_size
 from ppsim.questions.plans.plan import plan as ask_plan
 from ppsim.questions.plans.room import cap_text, memory_remarks
-from ppsim.workload.plans.task import MISS
+from ppsim.workload.plans.bounds import bound_candidates, list_candidates
+from ppsim.workload.plans.search import find_near_miss
+from ppsim.workload.plans.space import read_key
+from ppsim.workload.plans.task import MISS, STATES, Findings, Row
 from tests.commands import invoke, refused
 
 SIZES = {"tp": [4], "pp": [2], "cp": [1], "mbs": [1], "zero": [1], "offload": [0, 1]}
@@ -45,6 +49,44 @@ def test_a_faster_plan_that_misses_its_memory_by_what_a_peak_may_be_off_is_named
         if near:
             assert (near["step_s"], near["memory_bytes"]) == pytest.approx((step, peak))
             assert near.keys() <= found.plans[0].keys()
+
+
+def test_a_plan_whose_exact_peak_misses_its_memory_is_named_too():
+    """The bound of its bytes, 123.8 GiB, fits; its ops in order take 124.3 GiB."""
+    choices = {**ONE, "schedules": ["interleaved"], "vp": [5], "layouts": "light-last"}
+    near = ask_plan("llama3-70b", "dgx-h100", cap="124.1GiB", **choices).findings.near_miss
+    assert near
+    assert near["memory_bytes"] == pytest.approx(124.34 * 2**30, rel=1e-3)
+
+
+def test_a_plan_whose_weights_and_states_alone_miss_its_memory_may_be_a_near_miss():
+    """Sequences of 64 tokens keep 1% of the bytes as activations."""
+    whole = ask_plan("llama3-70b", "dgx-h100", cap="400GiB", seq=64, **{**ONE, "offload": [0]})
+    task = replace(whole.task, cap=0.98 * whole.plans[0]["memory_bytes"])
+    found = Findings()
+    assert bound_candidates(task, list_candidates(task), found) == []
+    assert found.counts == {STATES: 1}
+    assert len(found.barely) == 1
+
+
+def test_the_fastest_near_miss_is_named_and_only_if_it_is_clearly_faster():
+    """Both plans miss by 1%; with offload a step takes a fifth longer."""
+    found = plans_at(200 * 2**30)
+    rows = {row["offload"]: row for row in found.findings.simulated}
+    candidates = {share: read_key(row["key"]) for share, row in rows.items()}
+    task = replace(found.task, cap=rows[0.0]["memory_bytes"] / 1.01)
+
+    def named(slower: float) -> Row | None:
+        """The near miss of a best plan that takes ``slower`` times the fastest step."""
+        best = {"step_s": slower * rows[0.0]["step_s"]}
+        barely = [(0.1, candidates[0.0]), (0.2, candidates[1.0])]
+        return find_near_miss(task, Findings(rows=[best], barely=barely))
+
+    for slower in (2.0, 1.06):
+        near = named(slower)
+        assert near
+        assert near["offload"] == 0
+    assert named(1.04) is None
 
 
 def test_the_cap_that_is_named_is_enough_for_the_plan_that_missed_it():

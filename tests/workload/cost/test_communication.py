@@ -184,6 +184,21 @@ def test_a_token_that_is_sent_once_visits_as_many_ranks_as_chance_says():
         )
 
 
+def test_an_all_to_all_reaches_a_power_of_the_share_that_gathers_reach():
+    squared = Efficiency(HALF.curve, replace(HALF.software, alltoall=2.0))
+    inside, across = (exchange_seconds(H100, squared, Group(n, 1), 1e9) for n in (8, 16))
+    assert inside == pytest.approx(1e9 * 7 / 8 / (450 * 0.5**2 * GB) + 5e-6)
+    assert across == pytest.approx(1e9 * 8 / 16 / (50 * 0.25**2 * GB) + 10e-6)
+
+
+def test_kernels_made_for_experts_reach_what_is_published_of_them():
+    """GB/s of DeepEP's and HybridEP's files: inside a node, and between nodes."""
+    inside, between = KERNELS
+    for low, high, link in ((563, 669, 900), (134, 138, 200)):
+        assert low <= round(inside * link) <= high
+    assert 34 <= between * 50 <= 46
+
+
 def test_a_message_crosses_nodes_where_the_next_device_is_on_another_one():
     """Of four devices of four GPUs each the second and the last end a node; the last is joined to
     the first.

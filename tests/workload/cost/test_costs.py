@@ -404,8 +404,19 @@ def test_deepspeeds_gathers_of_2021_were_slower_than_any_link():
         for zero in (2, 3)
     }
     assert forward[3] - forward[2] == pytest.approx(0.42, rel=0.03)
+    unlimited = stage_costs(bert, A100, replace(old, zero=2, gather_gb_per_s=0.0))
+    limited = stage_costs(bert, A100, replace(old, zero=2, gather_gb_per_s=0.1))
+    assert limited.gather == pytest.approx(unlimited.gather)  # the limit is of ZeRO-3 alone
     today = apply(Parallel(dp=8, zero=3), software_of("DeepSpeed", "").techniques(A100.gpu))
     assert stage_costs(bert, A100, today).time[Kind.F, 0] - forward[2] < 0.1
+
+
+def test_a_limit_of_gathers_counts_experts_and_needs_other_ranks():
+    mixtral = read_model("mixtral-8x7b")
+    limited = Parallel(dp=8, zero=3, gather_gb_per_s=0.1)
+    forward = stage_costs(mixtral, H100, limited).time[Kind.F, 0]
+    assert forward == pytest.approx(2 * count_parameters(mixtral) / 0.1e9, rel=0.05)
+    assert stage_costs(mixtral, H100, replace(limited, dp=1)).time[Kind.F, 0] < 1
 
 
 def test_overlap_hides_zero_three_but_for_the_first_layer():

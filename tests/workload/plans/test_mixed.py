@@ -32,8 +32,16 @@ from ppsim.workload.plans.bounds import (
     list_candidates,
 )
 from ppsim.workload.plans.layers_by_speed import layout_of, split_by_speed, spread
-from ppsim.workload.plans.search import Evaluate, search
-from ppsim.workload.plans.space import BY_SPEED, LAYOUTS, Axes, groups, layout_layers, members
+from ppsim.workload.plans.search import Evaluate, find_near_miss, search
+from ppsim.workload.plans.space import (
+    BY_SPEED,
+    LAYOUTS,
+    Axes,
+    groups,
+    layout_layers,
+    members,
+    read_key,
+)
 from ppsim.workload.plans.task import HELD, Findings, Task, usable_bytes
 from tests.commands import invoke
 
@@ -350,6 +358,17 @@ def test_layers_by_speed_are_the_best_of_all_splits(cap, microbatches, order):
     assert pipeline <= min(times)[0] * 1.01
     assert chosen["step_s"] <= min(seconds for _, seconds in times) * 1.015
     assert len(times) == 35 or cap < 1e12
+
+
+def test_no_near_miss_of_unlike_nodes_is_named():
+    """Each kind of GPU has usable bytes, and one --cap is of them all."""
+    task = task_of(TWO)
+    best = plan(task).rows[0]
+    small = replace(task, cap=best["memory_bytes"] / 1.01)
+    slow = {**best, "step_s": 2 * best["step_s"]}
+    found = Findings(rows=[slow], barely=[(0.0, read_key(best["key"]))])
+    assert Evaluate(task)(found.barely[0][1])["step_s"] == best["step_s"]
+    assert find_near_miss(small, found) is None
 
 
 def test_a_split_that_memory_limits_is_another_that_fits():

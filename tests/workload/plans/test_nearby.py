@@ -113,6 +113,12 @@ def test_twins_and_anchors_that_disagree_widen_the_range_and_move_the_middle_les
     assert opposite.half > KNOWN
 
 
+def test_runs_of_one_source_and_software_share_the_measured_part_of_their_variance():
+    """0.27, by least squares over held-out runs."""
+    shared = LEVEL**2 / (LEVEL**2 + EACH**2)
+    assert shared == pytest.approx(0.27, abs=0.005)
+
+
 def test_the_more_anchors_agree_the_more_they_count():
     factors = [
         Nearby(anchors=runs(*[0.2] * count)).correction_at(setting(OTHER)).factor
