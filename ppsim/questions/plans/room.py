@@ -28,14 +28,14 @@ def memory_remarks(
     peak = best["memory_bytes"]
     if cap < peak * (1 + MISS) <= most:
         yield (
-            f"it may exceed --cap: it fills {format_share(peak / cap)} of it, and predicted peaks "
-            f"were up to {error} off; the {format_size(most)} usable without --cap leave room for "
-            "that"
+            f"the best plan may exceed --cap: it fills {format_share(peak / cap)} of it, and "
+            f"predicted peaks were up to {error} off; the {format_size(most)} usable without --cap "
+            "leave room for that"
         )
     elif peak * (1 + MISS) > cap:
         yield (
-            f"it may not fit: it fills {format_share(peak / cap)} of the usable memory, and "
-            f"predicted peaks were up to {error} off; --cap "
+            f"the best plan may not fit: it fills {format_share(peak / cap)} of the usable memory, "
+            f"and predicted peaks were up to {error} off; --cap "
             f"{cap_text(cap / (1 + MISS), floor)} leaves room for that"
         )
     if missed:

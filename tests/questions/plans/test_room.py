@@ -95,9 +95,9 @@ def test_the_cap_that_is_named_is_enough_for_the_plan_that_missed_it():
     (cap,) = re.findall(r"--cap (\S+) allows it", said)
     again = " ".join(invoke(*f"{WORDS} --cap {cap}".split()).stdout.split())
     assert "a faster plan misses" not in again
-    assert "it may not fit: it fills" in again
+    assert "the best plan may not fit: it fills" in again
     (less,) = re.findall(r"--cap (\S+) leaves room", again)
-    assert "it may not fit" not in invoke(*f"{WORDS} --cap 200GiB".split()).stdout
+    assert "the best plan may not fit" not in invoke(*f"{WORDS} --cap 200GiB".split()).stdout
     assert float(less.removesuffix("GiB")) == pytest.approx(116.8 / (1 + MISS), rel=0.01)
 
 
@@ -116,7 +116,9 @@ def test_a_plan_that_misses_by_less_than_a_peak_may_be_off_is_refused_with_the_c
 def test_a_plan_that_fills_its_memory_is_said_to_be_uncertain(memory, is_said):
     cap = 100 * 2**30
     said = [*memory_remarks({"memory_bytes": memory * 2**30}, cap, cap, None, "")]
-    assert [line.startswith("it may not fit: it fills ") for line in said] == [True] * is_said
+    assert [line.startswith("the best plan may not fit: it fills ") for line in said] == [
+        True
+    ] * is_said
 
 
 def test_the_cap_that_leaves_room_leaves_it():
@@ -127,18 +129,21 @@ def test_the_cap_that_leaves_room_leaves_it():
     cap = parse_size(named)[0]
     assert 0.99 * usable < cap * (1 + MISS) <= usable
     (said,) = memory_remarks({"memory_bytes": cap}, cap, usable, None, "")
-    assert said.startswith("it may exceed --cap: it fills 100.0% of it, ")
+    assert said.startswith("the best plan may exceed --cap: it fills 100.0% of it, ")
     assert said.endswith("; the 75.2 GiB usable without --cap leave room for that")
 
 
 def test_a_plan_that_takes_the_named_cap_is_not_sent_to_a_smaller_one():
     words = WORDS.replace("--offload 0,1", "--offload 1")
     near = " ".join(invoke(*f"{words} --cap 76.5GiB".split()).stdout.split())
-    assert "it may not fit" in near
+    assert "the best plan may not fit" in near
     roomy = words.replace("dgx-h100", "dgx-h200")
     said = " ".join(invoke(*f"{roomy} --cap 76.5GiB".split()).stdout.split())
-    assert "it may not fit" not in said
-    assert "it may exceed --cap: it fills 99.6% of it, and predicted peaks were up to" in said
+    assert "the best plan may not fit" not in said
+    assert (
+        "the best plan may exceed --cap: it fills 99.6% of it, and predicted peaks were up to"
+        in said
+    )
 
 
 def test_the_faster_plan_is_named_as_the_best_one_is():
