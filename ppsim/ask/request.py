@@ -24,6 +24,7 @@ NOUNS = {
     "integer range": ("whole number", "; expected e.g. 4"),
     "float": ("number", "; expected e.g. 1.5"),
     "float range": ("number", "; expected e.g. 1.5"),
+    "boolean": ("switch", "; expected true or false"),
     "number[,number...]": ("number, nor one per stage", "; expected e.g. 1.5 or 1,1,2*3"),
     "name": ("schedule's name or file", "; expected e.g. 1f1b or mine.csv"),
 }

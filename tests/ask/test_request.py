@@ -49,7 +49,7 @@ def test_an_empty_list_of_numbers_is_no_number(tf):
 
 
 def test_a_switch_is_true_or_false():
-    with pytest.raises(InputError, match=r"^grid: not true or false: 'x'$"):
+    with pytest.raises(InputError, match=r"^grid: not a switch: 'x'; expected true or false$"):
         ppsim.run("1f1b", **SHAPE, grid="x")  # type: ignore[arg-type]
 
 
