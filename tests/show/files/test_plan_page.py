@@ -172,7 +172,7 @@ def test_the_page_has_the_remarks_of_the_terminal_on_memory_and_gpu(tmp_path):
     peak = json.loads(invoke(*f"{words}200GiB --json".split()).stdout)["plans"][0]["memory_bytes"]
     cap = f"{1.01 * peak / 2**30:.1f}GiB"
     said = " ".join(invoke(*f"{words}{cap}".split()).stdout.split())
-    (remark,) = re.findall(r"it may \w+ \S+ it fills .*? (?=run it)", said)
+    (remark,) = re.findall(r"the best plan may \w+ \S+ it fills .*? (?=run it)", said)
     assert invoke(*f"{words}{cap} -q -o {target}".split()).exit_code == 0
     shown = re.search(r'<div id="remarks">(.*?)</div>', opened(target.read_text(), tmp_path))
     assert shown
