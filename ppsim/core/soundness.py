@@ -318,9 +318,7 @@ def _integers(column: Any, dimensions: int) -> bool:
 
 def _is_number_or_array(value: object) -> bool:
     """Return True for an array, and for a number of Python or numpy, but not for a bool."""
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, np.ndarray | float | int | np.floating | np.integer)
+    return isinstance(value, np.ndarray | float | np.floating) or is_whole(value)
 
 
 def _refuse_unless(true: bool, message: str) -> None:

@@ -25,7 +25,14 @@ from ppsim.workload.cost.communication import (
 )
 from ppsim.workload.cost.kinds import Pieces, slowest
 from ppsim.workload.cost.muon import muon_seconds
-from ppsim.workload.cost.overlap import context_waits, expert_pair, lost_overlap, tensor_waits
+from ppsim.workload.cost.overlap import (
+    EXPERTS,
+    SHARED,
+    context_waits,
+    expert_pair,
+    lost_overlap,
+    tensor_waits,
+)
 from ppsim.workload.cost.update import (
     add_sharded,
     held_stages,
@@ -374,24 +381,14 @@ def _layer(
     return total, waits, float(times[ops.FORWARD, chosen].sum()), lost
 
 
-EXPERTS = (
-    "router",
-    "routing",
-    "permute",
-    "experts in",
-    "experts' activation",
-    "clamped activation",
-    "experts out",
-    "experts' biases",
-)
 MODULES = {  # the operators that selective recompute of a module repeats
     "core_attn": ("attention", "scores", "context", "softmax", "attention dropout"),
     "layernorm": ("attention norm", "MLP norm"),
     "moe_act": ("experts' activation", "clamped activation"),
     "mla_up_proj": ("query up", "key and value up", "positions"),
     "mlp": ("MLP in", "activation", "MLP out"),
-    "shared_experts": ("shared expert in", "shared expert out"),
-    "moe": (*EXPERTS, "unpermute"),
+    "shared_experts": SHARED,
+    "moe": ("router", "routing", "permute", *EXPERTS, "unpermute"),
 }
 
 

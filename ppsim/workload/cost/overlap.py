@@ -27,6 +27,7 @@ BLOCKS = (
     (("shared expert in",), "shared expert out"),
 )
 ATTENTION = ("attention", "scores", "context")
+# what experts compute between the exchanges of tokens
 EXPERTS = (
     "experts in",
     "experts' activation",

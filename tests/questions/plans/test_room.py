@@ -76,17 +76,17 @@ def test_the_fastest_near_miss_is_named_and_only_if_it_is_clearly_faster():
     candidates = {share: read_key(row["key"]) for share, row in rows.items()}
     task = replace(found.task, cap=rows[0.0]["memory_bytes"] / 1.01)
 
-    def named(slower: float) -> Row | None:
-        """The near miss of a best plan that takes ``slower`` times the fastest step."""
+    def near_miss_of(slower: float) -> Row | None:
+        """Return the near miss of a best plan that takes ``slower`` times the fastest step."""
         best = {"step_s": slower * rows[0.0]["step_s"]}
         barely = [(0.1, candidates[0.0]), (0.2, candidates[1.0])]
         return find_near_miss(task, Findings(rows=[best], barely=barely))
 
     for slower in (2.0, 1.06):
-        near = named(slower)
+        near = near_miss_of(slower)
         assert near
         assert near["offload"] == 0
-    assert named(1.04) is None
+    assert near_miss_of(1.04) is None
 
 
 def test_the_cap_that_is_named_is_enough_for_the_plan_that_missed_it():
