@@ -141,7 +141,7 @@ def fault_of(name: str, arguments: list[Any], options: dict[str, Any]) -> str:
 
 
 def faults(seed: int, count: int) -> Iterator[tuple[str, str]]:
-    """Yield every call of so many that ends wrongly, with how."""
+    """Yield the calls that end wrongly, each with the fault."""
     draw, before = random.Random(seed), Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         inputs(Path(folder))

@@ -100,8 +100,8 @@ class JitterRequest(Request):
 
     All schedules get the same slow devices and links. The first line shows how often the ranking
     holds. -o draws the distributions of makespans (svg, png, pdf, html). With --lengths each sample
-    is a step of all replicas; lengths of a distribution are drawn anew for each. A second table has
-    the spread by lengths alone and by noise alone.
+    is a step of all replicas; lengths of a distribution are drawn again for each. A second table
+    has the spread by lengths alone and by noise alone.
 
     \b
       ppsim jitter 1f1b zb-1p interleaved:2 --devices 8 --mb 32

@@ -58,7 +58,7 @@ def ranks(
     process group, as their argument after ``send``.
 
     Raises:
-        InputError: so many processes do not fit into the free memory.
+        InputError: the processes do not fit into the free memory.
         PpsimError: a worker raised or died; no worker sent a message for ``limit_s`` seconds (or
             :data:`START_S`, if longer, until all have sent one); or the temporary folder cannot be
             written.

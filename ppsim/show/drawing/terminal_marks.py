@@ -98,7 +98,7 @@ def _signed_causes() -> tuple[Mark, ...]:
 
 
 def _coloured_causes(colours: int) -> tuple[Mark, ...]:
-    """Return the look of each cause in so many colours."""
+    """Return the look of each cause on a terminal with this number of colours."""
     from ppsim.analysis.idle import NAMES
 
     light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in LIGHT_GROUNDS

@@ -1,5 +1,5 @@
 // The geometry of a view, and its cells and curves as SVG or, if many ops are in sight, as canvases with one column per
-// pixel. A view is drawn anew for every frame in which it changes.
+// pixel. A view is drawn again for every frame in which it changes.
 
 const CELLS = 1500; // most ops drawn as cells
 const LINES = 8; // most devices whose curve is a line
