@@ -839,27 +839,36 @@ def test_readme_says_of_runs_left_out_what_measurements_say():
 
 
 def test_readme_says_of_real_runs_what_measurements_say():
-    """The smallest and the largest median of the sessions on this machine, and the run that README
-    draws.
+    """The smallest and the largest median of the sessions on CPU processes and on parts of a GPU,
+    and the run that README draws, with costs from other runs and with nominal ones.
     """
-    said = " ".join((ROOT / "README.md").read_text().split())
     rows = [
         line.strip("| ").split(" | ")
         for line in (ROOT / "gallery/measurements.md").read_text().splitlines()
     ]
-    sessions = [
-        row[2]
+    processes = [
+        row
         for row in rows
         if len(row) == 4 and row[0].startswith(("timed ops", "transformer stages"))
+    ][:7]
+    parts = [row[1:5] for row in rows if len(row) == 6 and row[0] in ("H100", "H200")]
+    (other,) = [row for row in rows if row[0].startswith("a run elsewhere: 1F1B on eight MI300X")]
+    assert (len(processes), len(parts)) == (7, 6)
+    expected = [
+        f"| CPU processes | {range_of_medians(processes, 2)} | {range_of_medians(processes, 1)} |",
+        f"| parts of an H100 or H200 | {range_of_medians(parts, 2)} | "
+        f"{range_of_medians(parts, 1)} |",
+        f"| the run above | {other[2]} | {other[1]} |",
     ]
-    medians = sorted(float(text.split()[0]) for text in sessions[:7])
-    (other,) = [
-        row[2] for row in rows if row[0].startswith("a run elsewhere: 1F1B on eight MI300X")
-    ]
-    assert (
-        f"processes is {medians[0]:g} to {medians[-1]:g} % (medians of sessions), and {other} on "
-        f"the run above" in said
-    )
+    lines = (ROOT / "README.md").read_text().splitlines()
+    head = lines.index("| | error | with nominal costs |")
+    assert lines[head + 2 : head + 5] == expected
+
+
+def range_of_medians(rows: list[list[str]], column: int) -> str:
+    """Return the smallest and the largest median of a table's column, as text."""
+    medians = sorted(float(row[column].split()[0]) for row in rows)
+    return f"{medians[0]:.1f} to {medians[-1]:.1f} %"
 
 
 def test_the_page_names_runs_and_sources_with_what_is_left_out_and_large_errors_first(tmp_path):
