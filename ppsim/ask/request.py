@@ -29,10 +29,11 @@ NOUNS = {
     "name": ("schedule's name or file", "; expected e.g. 1f1b or mine.csv"),
 }
 OF_A_SCHEDULE = 'run(schedule).save("mine.csv") writes a Schedule as a file'
+SCHEDULE = "ppsim.core.schedule.Schedule"
 # What an object of Python has to be, with an example.
 OBJECTS = {
     "ppsim.core.costs.Prices": ("made by Costs.of", "Costs.of(F=1, B=2)"),
-    "ppsim.core.schedule.Schedule": ("a Schedule", "Schedule.from_queues(...)"),
+    SCHEDULE: ("a Schedule", "Schedule.from_queues(...)"),
 }
 
 
@@ -102,7 +103,7 @@ def _read_one(declared: Option, value: Any) -> Any:
     """Return one value of an option, converted from a text or an object."""
     name = _name_in_messages(declared)
     if declared.is_object:
-        if f"{type(value).__module__}.{type(value).__qualname__}" != declared.type:
+        if _type_name(value) != declared.type:
             expected, example = OBJECTS[declared.type]
             raise InputError(f"{name}: not {expected}: {quote(value)}", example)
         return value
@@ -128,8 +129,14 @@ def _read_one(declared: Option, value: Any) -> Any:
     except click.ClickException as error:
         raise InputError(f"{name}: {shorten(error.message, MOST_OF_REFUSAL)}") from None
     except (TypeError, ValueError, OverflowError):
-        hint = OF_A_SCHEDULE if isinstance(kind, ScheduleName) else ""
+        of_a_schedule = isinstance(kind, ScheduleName) or _type_name(value) == SCHEDULE
+        hint = OF_A_SCHEDULE if of_a_schedule else ""
         raise InputError(f"{name}: {_refusal(kind, value)}", hint) from None
+
+
+def _type_name(value: Any) -> str:
+    """Return the full name of a value's type, so that nothing has to import the type."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _name_in_messages(declared: Option) -> str:

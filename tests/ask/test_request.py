@@ -107,6 +107,13 @@ def test_a_schedule_object_is_refused_where_a_file_is_needed_and_can_be_saved_as
     with pytest.raises(InputError, match=r"^schedule: not a schedule's name or file") as caught:
         ppsim.explain(schedule)
     assert 'run(schedule).save("mine.csv")' in str(caught.value.hint)
+    for function in (ppsim.check, ppsim.convert, ppsim.read):
+        with pytest.raises(InputError, match=r"not a path: Schedule\(1f1b") as caught:
+            function(schedule)
+        assert 'run(schedule).save("mine.csv")' in str(caught.value.hint)
+    with pytest.raises(InputError, match="not a path: 3") as caught:
+        ppsim.check(3)  # type: ignore[arg-type]
+    assert not caught.value.hint
     ppsim.run(schedule).save(str(tmp_path / "mine.csv"))
     assert ppsim.explain(str(tmp_path / "mine.csv")).to_json()["makespan"] == 15
 
