@@ -30,7 +30,7 @@ from ppsim.prices.build import (
     build_costs,
     look_inside_costs,
 )
-from ppsim.prices.cap import Cap, fits_none, read_cap
+from ppsim.prices.cap import Cap, fits_none, note_above_gpu, read_cap
 from ppsim.prices.data_parallel.lengths import DealOptions, LengthOptions
 from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import CostOptions, ask_costs
@@ -120,6 +120,8 @@ def answer(request: CompareRequest) -> Comparison:
     costs, network = price_by_model(
         request.costs, request.network, request.modelled, request.lengths.mbs
     )
+    if costs.modelled:
+        note_above_gpu(request.cap, costs.modelled.machine)
     request = replace(request, costs=costs, network=network)
     cap = read_cap(request.cap) if request.cap else None
     lengths = request.replica_options, request.lengths, request.dealing
