@@ -38,7 +38,6 @@ from ppsim.base.numbers import format_number, format_part, format_share
 from ppsim.engine.simple.columns import shape_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build, look_inside_costs, measure_with_bound
-from ppsim.prices.cap import note_above_gpu
 from ppsim.prices.data_parallel.dealing import (
     DealtLoad,
     assignment_object,
@@ -218,6 +217,8 @@ def answer(request: RunRequest) -> Run | Grid:
         request.costs, request.network, request.modelled, request.lengths.mbs
     )
     if costs.modelled:
+        from ppsim.prices.cap import note_above_gpu
+
         note_above_gpu(request.cap, costs.modelled.machine)
     request = replace(request, costs=costs, network=network)
     spec = request.own or request.schedule.spec
