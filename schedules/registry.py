@@ -127,6 +127,11 @@ class Family:
         """The default of K, slices of each sequence; 1 for schedules that cut none."""
         return SLICES if "slices" in self.options else 1
 
+    @property
+    def cuts_sequences(self) -> bool:
+        """Whether it cuts each sequence into slices."""
+        return self.slices > 1
+
     def broken_rules(self, shape: Shape) -> list[Rule]:
         """Return the rules that a shape does not satisfy."""
         return [rule for rule in self.rules if not rule.holds(shape)]

@@ -642,7 +642,7 @@ def test_what_a_plan_needs_beside_its_sizes_is_in_the_table_and_the_result(words
         (["--cluster", "nowhere"], 2, "dgx-h100"),
         (["--precision", "nvfp4"], 2, "no fp4"),
         (["-o", "x.gif"], 2, ".html"),
-        (["--seq", "0"], 2, "range"),
+        (["--seq", "0"], 2, "at least 1"),
     ],
 )
 def test_what_cannot_be_planned_is_one_error_with_a_way_out(changes, code, says):
