@@ -85,11 +85,11 @@ class Option:
 
     @property
     def words(self) -> set[str]:
-        """The names in Python and JSON: the field's, and the long spellings with underscores."""
+        """The names in Python and JSON: the keyword, and the long spellings with underscores."""
         long = (
             part for each in self.spellings for part in each.split("/")[:1] if part.startswith("--")
         )
-        return {self.name, *(each.removeprefix("--").replace("-", "_") for each in long)}
+        return {self.keyword, *(each.removeprefix("--").replace("-", "_") for each in long)}
 
     @property
     def keyword(self) -> str:

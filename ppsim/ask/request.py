@@ -59,6 +59,29 @@ def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
     return request
 
 
+def ask_with(
+    kind: type[R], earlier: Mapping[str, Any], options: Mapping[str, Any], *, check: bool = True
+) -> R:
+    """Return a request with values of an earlier one, and with options that replace them.
+
+    Args:
+        kind: the class of the request.
+        earlier: values by the field of the option; those of other questions are left out.
+        options: values of Python by name.
+        check: whether options without effect are refused.
+
+    Raises:
+        InputError: as in :func:`ask`.
+    """
+    replaced = {declared.name for declared, _ in find_options(kind, options)}
+    kept = {
+        declared.keyword: earlier[declared.name]
+        for declared in list_options(kind)
+        if declared.name in earlier and declared.name not in replaced
+    }
+    return ask(kind, {**kept, **options}, check=check)
+
+
 def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[Option, Any]]:
     """Return the option of each value that is not None, with the value.
 

@@ -13,6 +13,7 @@ import pytest
 import ppsim
 from ppsim.ask.types import Amount, Share, own_type
 from ppsim.errors import InputError
+from tests.pages import texts
 
 SHAPE: dict[str, Any] = {"devices": 2, "microbatches": 4}
 SWEPT: dict[str, Any] = {"devices": 2, "microbatches": 4, "metric": "makespan"}
@@ -122,6 +123,49 @@ def test_a_refusal_names_the_option_as_the_signature_does():
         ppsim.explain("1f1b", **{**SHAPE, "what_is": "tf=2"})
     assert "what_if" in str(caught.value.hint)
     assert "changes" not in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("field", "keyword"),
+    [("again", "recomputes"), ("links", "link"), ("sequence", "seq"), ("per", "cost_per")],
+)
+def test_a_name_inside_ppsim_is_no_option(field, keyword):
+    """An option has the names of the command line, and no second one that only fields have."""
+    with pytest.raises(InputError, match=f"^there is no option '{field}'") as caught:
+        ppsim.run("1f1b", **SHAPE | {field: "1"})
+    assert keyword in str(caught.value.hint).removeprefix("one of ").split(", ")
+
+
+@pytest.mark.parametrize(
+    ("given", "other"),
+    [
+        ({"microbatches": 4}, {"mb": 6}),
+        ({"mb": 4}, {"microbatches": 6}),
+        ({"microbatches": 4, "cost_per": "stage"}, {"mb": 6, "cost_per": "device"}),
+    ],
+)
+def test_a_question_to_an_answer_replaces_an_option_under_any_of_its_names(given, other):
+    """Other options stay as they were given."""
+    found = ppsim.run("1f1b", devices=2, tb=3, **given)
+    for asked in (found.explain(**other), found.memory(**other)):
+        assert asked.request.shape.microbatches == 6
+        assert asked.request.shape.devices == 2
+    costs = found.explain(**other).request.costs
+    assert (costs.tb, costs.per) == (3, other.get("cost_per"))
+
+
+NOTED = ["second@1:dev0"]
+
+
+def test_a_figure_has_the_note_of_save_and_else_that_of_run(tmp_path):
+    path = str(tmp_path / "x.svg")
+    options: dict[str, Any] = {"note": ["first@1:dev0"], "output": path}
+    found = ppsim.run("1f1b", **SHAPE, **options)
+    for look, note, other in (({}, "first", "second"), ({"note": NOTED}, "second", "first")):
+        found.save(path, **look)
+        drawn = texts(Path(path).read_text())
+        assert note in drawn
+        assert other not in drawn
 
 
 def test_a_schedule_object_is_refused_where_a_file_is_needed_and_can_be_saved_as_one(tmp_path):

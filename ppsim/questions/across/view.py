@@ -141,7 +141,7 @@ def load_kernels() -> None:
 def _request_of(kind: type[R], fields: Mapping[str, Any]) -> R:
     """Return a request made of a page's fields; none of them may name a file of this machine."""
     values = {
-        declared.name: _texts(declared, value) for declared, value in find_options(kind, fields)
+        declared.keyword: _texts(declared, value) for declared, value in find_options(kind, fields)
     }
     for declared, value in find_options(kind, values):
         check_field(declared, value)
@@ -179,7 +179,7 @@ def _texts(declared: Option, value: Any) -> Any:
     parts = value if isinstance(value, list) else [value]
     if any(isinstance(part, bool) or not isinstance(part, str | int | float) for part in parts):
         raise InputError(
-            f"{declared.name}: not a text, number, true, false, or list of texts or numbers"
+            f"{declared.keyword}: not a text, number, true, false, or list of texts or numbers"
         )
     texts = [str(part) for part in parts]
     return texts if declared.many else ",".join(texts)

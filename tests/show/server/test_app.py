@@ -368,7 +368,7 @@ SMALL = {"devices": 4, "mb": 8}
         (asked("1f1b", **SMALL, mb_scale="dropped:none.csv"), "which may be a file"),
         (asked("1f1b", **SMALL, tf={"a": 1}), "tf: not a text, number"),
         (asked("1f1b", **SMALL, tf=[1, None]), "tf: not a text, number"),
-        (asked("1f1b", **SMALL, links=[["0-1=2"]]), "links: not a text, number"),
+        (asked("1f1b", **SMALL, link=[["0-1=2"]]), "link: not a text, number"),
         (asked("1f1b", devices=True, mb=8), "not a whole number"),
         (asked("1f1b", **SMALL, recompute="some"), "not a rule of recompute"),
         ([], "not a JSON object"),
@@ -452,9 +452,9 @@ def test_values_may_be_texts_numbers_or_lists_of_them(app):
     """As many forms of the same give the same report."""
     forms: list[dict[str, object]] = [
         {"tf": "1,2", "mb": "8", "link": "0-1=2"},
-        {"tf": [1, 2], "mb": 8, "links": ["0-1=2"]},
+        {"tf": [1, 2], "mb": 8, "link": ["0-1=2"]},
     ]
-    forms.append({"tf": ["1", 2], "microbatches": 8, "links": "0-1=2", "comm": None})
+    forms.append({"tf": ["1", 2], "microbatches": 8, "link": "0-1=2", "comm": None})
     reports = {ask(app, "/view", fields=asked("gpipe", devices=2, **form))[1] for form in forms}
     assert len(reports) == 1
     assert json.loads(reports.pop())["timelines"][0]["makespan"] > 8
