@@ -77,6 +77,32 @@ def test_help_shows_no_bound_that_no_user_comes_near():
     assert "[x>=0]" in invoke("run", "--help-all").stdout
 
 
+def test_an_option_has_the_same_spellings_in_every_command():
+    """A command may have one of a framework more; none lacks one that the others have."""
+    spellings: dict[str, dict[str, frozenset[str]]] = {}
+    for names, command in commands():
+        for param in command.params:
+            for word in ("--chunks", "--devices", "--microbatches", "--schedule"):
+                if word in param.opts:
+                    spellings.setdefault(word, {})[" ".join(names)] = frozenset(param.opts)
+    for word, of_command in spellings.items():
+        common = frozenset.union(*of_command.values()) - {
+            "--num-virtual-stages-per-pipeline-rank",
+            "--pipeline-model-parallel-size",
+        }
+        lacking = {name: common - opts for name, opts in of_command.items() if common - opts}
+        assert not lacking, word
+
+
+def test_every_command_shows_all_its_options():
+    """``--help-all`` is an option of every command, and of those inside one."""
+    for names, _ in [*commands(), (("profile",), None)]:
+        found = invoke(*names, "--help-all")
+        assert found.exit_code == 0, names
+        assert found.stdout.startswith(f"Usage: group {' '.join(names)} ")
+    assert "  Compare two profiles: settings and times.\n" in invoke("profile", "--help").stdout
+
+
 def test_every_command_has_help_with_an_example():
     for name in group.list_commands(None):  # type: ignore[arg-type]
         result = invoke(name, "--help")

@@ -75,6 +75,8 @@ Rows = Sequence[Mapping[str, Any]]
 class SweepRequest(Request):
     """Time schedules over devices, microbatches and chunks.
 
+    COUNTS are numbers (4,8), steps (8:64:8 is 8, 16, ... 64) or factors (4:16:x2 is 4, 8, 16).
+
     -o draws time against memory with the Pareto front, or with --heat a heat map, or writes the
     table (csv, json, parquet). A page (html) has both pictures.
 
