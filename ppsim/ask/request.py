@@ -25,7 +25,7 @@ NOUNS = {
     "float": ("number", "; expected e.g. 1.5"),
     "float range": ("number", "; expected e.g. 1.5"),
     "boolean": ("switch", "; expected true or false"),
-    "number[,number...]": ("number, nor one per stage", "; expected e.g. 1.5 or 1,1,2*3"),
+    "number[,number...]": ("number or a list of numbers", "; expected e.g. 1.5 or 1,1,2*3"),
     "name": ("schedule's name or file", "; expected e.g. 1f1b or mine.csv"),
 }
 OF_A_SCHEDULE = 'run(schedule).save("mine.csv") writes a Schedule as a file'

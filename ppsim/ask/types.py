@@ -93,6 +93,14 @@ class Bounds:
         return f"not a {noun} {shown.words}: '{_shown(value)}'; expected e.g. {near.example(usual)}"
 
 
+def _usual(param: click.Parameter | None, otherwise: float) -> float:
+    """Return a usual number of an option: its default, or ``otherwise`` if it has none."""
+    default = param.default if param else None
+    if isinstance(default, int | float) and not isinstance(default, bool):
+        return default
+    return otherwise
+
+
 class Whole(click.types.IntParamType):
     """A whole number, in ASCII digits."""
 
@@ -101,7 +109,8 @@ class Whole(click.types.IntParamType):
         try:
             return plain_int(value) if isinstance(value, str) else int(value)
         except (TypeError, ValueError, OverflowError):
-            self.fail(f"not a whole number: '{_shown(value)}'; expected e.g. 4", param, ctx)
+            example = f"{_usual(param, 4):.16g}"
+            self.fail(f"not a whole number: '{_shown(value)}'; expected e.g. {example}", param, ctx)
 
 
 class OneNumber(click.types.FloatParamType):
@@ -112,7 +121,8 @@ class OneNumber(click.types.FloatParamType):
         try:
             return plain_float(value) if isinstance(value, str) else float(value)
         except (TypeError, ValueError, OverflowError):
-            self.fail(f"not a number: '{_shown(value)}'; expected e.g. 1.5", param, ctx)
+            example = f"{_usual(param, 1.5):.16g}"
+            self.fail(f"not a number: '{_shown(value)}'; expected e.g. {example}", param, ctx)
 
 
 class WholeRange(click.IntRange, Whole):
@@ -127,7 +137,8 @@ class WholeRange(click.IntRange, Whole):
         """Return the number."""
         number = Whole.convert(self, value, param, ctx)
         if not self.bounds.hold(number):
-            self.fail(self.bounds.refusal("whole number", value, number, 4), param, ctx)
+            usual = _usual(param, 4)
+            self.fail(self.bounds.refusal("whole number", value, number, usual), param, ctx)
         return number
 
     def _describe_range(self) -> str:
@@ -147,7 +158,8 @@ class NumberRange(click.FloatRange, OneNumber):
         """Return the number."""
         number = OneNumber.convert(self, value, param, ctx)
         if not self.bounds.hold(number):
-            self.fail(self.bounds.refusal("number", value, number, 1.5), param, ctx)
+            usual = _usual(param, 1.5)
+            self.fail(self.bounds.refusal("number", value, number, usual), param, ctx)
         return number
 
     def _describe_range(self) -> str:
@@ -219,7 +231,8 @@ class Numbers(click.ParamType[Any]):
                 numbers += [plain_float(number)] * int(times or 1)
         except ValueError:
             self.fail(
-                f"not a number, nor one per stage: '{_shown(value)}'; expected e.g. 1.5 or 1,1,2*3",
+                f"not a number or a list of numbers: '{_shown(value)}'; "
+                "expected e.g. 1.5 or 1,1,2*3",
                 param,
                 ctx,
             )

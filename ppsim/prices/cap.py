@@ -150,8 +150,8 @@ def read_cap(text: str) -> Cap:
     try:
         sizes = [parse_size(part) for part in parts]
     except InputError as error:
-        error.hint = f"a number of activations, such as 6, or {error.hint}"
-        raise
+        hint = f"a number of activations, such as 6, or {error.hint}"
+        raise InputError(f"--cap: {error}", hint) from None
     units = {in_bytes for _, in_bytes in sizes}
     if len(units) > 1:
         raise InputError(f"--cap {text} has sizes with a unit and without", "one unit for all")

@@ -45,7 +45,9 @@ def test_what_is_not_a_value_of_the_option_is_refused(option, value):
 
 @pytest.mark.parametrize("tf", [[], (), np.array([])])
 def test_an_empty_list_of_numbers_is_no_number(tf):
-    with pytest.raises(InputError, match=r"tf: not a number, nor one per stage: .*; expected e.g."):
+    with pytest.raises(
+        InputError, match=r"tf: not a number or a list of numbers: .*; expected e.g."
+    ):
         ppsim.run("1f1b", **SHAPE, tf=tf)
 
 

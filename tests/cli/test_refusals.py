@@ -623,7 +623,15 @@ def test_an_option_without_its_value_names_the_help_of_its_command(words):
     ("words", "says", "hint"),
     [
         ("run --mb x", "--mb: not a whole number: 'x'; expected e.g. 4", "run --help"),
-        ("run --tf x", "--tf: not a number, nor one per stage: 'x'; expected e.g.", "run --help"),
+        ("run --tf x", "--tf: not a number or a list of numbers: 'x'; expected e.g.", "run --"),
+        ("optimize --cap x", "--cap: not a number or a list of numbers: 'x'; expected", "optim"),
+        ("run --width x", "--width: not a number: 'x'; expected e.g. 6.75", "run --help"),
+        (
+            "run --width 999",
+            "--width: not a number from 1 to 100: '999'; expected e.g. 6.75",
+            "run",
+        ),
+        ("jitter --samples x", "--samples: not a whole number: 'x'; expected e.g. 10000", "jit"),
         ("run --after-i 2", "--after-i: not a number from 0 to 1: '2'; expected e.g. 0.5", "run"),
         ("run --steps 0", "--steps: not a whole number of at least 1: '0'; expected e.g. 4", "run"),
         (f"run --limit {2**60}", f"--limit: not a whole number of at most {2**53}: '", "run"),
@@ -638,7 +646,7 @@ def test_an_option_without_its_value_names_the_help_of_its_command(words):
         ("rnu", "there is no command 'rnu'. Did you mean 'run'?", "--help"),
         ("xyz", "there is no command 'xyz'\n", "--help"),
         ("--fake", "there is no option '--fake'\n", "--help"),
-        ("serve --port x", "--port: not a whole number: 'x'; expected e.g. 4", "serve --help"),
+        ("serve --port x", "--port: not a whole number: 'x'; expected e.g. 8765", "serve --help"),
         ("serve --fake", "there is no option '--fake'\n", "serve --help-all"),
     ],
 )

@@ -226,7 +226,7 @@ def test_breakdown_has_a_row_per_device(model):
     [
         ("80GiB", False, "the bytes of an activation are not known"),
         ("80", True, "has no unit"),
-        ("lots", False, "not a size: 'lots'"),
+        ("lots", False, "--cap: not a size: 'lots'"),
     ],
 )
 def test_a_cap_that_does_not_compare_is_refused(model, cap, bytes_known, message):
