@@ -319,7 +319,7 @@ def _refusal(error: click.UsageError) -> str:
     if isinstance(error, click.BadParameter) and error.param:
         name = error.param.opts[0].partition("/")[0]
         if isinstance(error.param, click.Argument):
-            name = error.param.human_readable_name
+            name = error.param.human_readable_name.removesuffix("...")
         is_missing = isinstance(error, click.MissingParameter)
         return f"{name} is missing" if is_missing else f"{name}: {error.message.rstrip('.')}"
     message = error.format_message().rstrip(".")

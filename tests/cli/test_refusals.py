@@ -641,6 +641,7 @@ def test_an_option_without_its_value_names_the_help_of_its_command(words):
         ("run -x", "there is no option '-x'\n", "run --help-all"),
         ("run --json=3", "--json takes no value", "run --help"),
         ("check", "FILE is missing", "check --help"),
+        ("read", "FILE is missing", "read --help"),
         ("check a b", "got unexpected extra argument (b)\n", "check --help"),
         ("plan --gpus 8 --gpus 9", "--gpus is given twice, and takes one value", "give it once"),
         ("rnu", "there is no command 'rnu'. Did you mean 'run'?", "--help"),
