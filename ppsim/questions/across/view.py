@@ -291,11 +291,14 @@ def _verdict(request: ViewRequest, shown: _Shown, metrics: Sequence[Metrics]) ->
     timelines = [run.timeline for _, run in shown.runs]
     if len(shown.sources) == 1:
         return run_verdict(timelines[0].schedule, metrics[0], timelines[0].unit)
-    from ppsim.analysis.compare import Row, conclude
+    from ppsim.analysis.compare import Row, compared_two, conclude
 
     specs = zip(request.schedules.specs, shown.sources, strict=True)
     names = [spec.removeprefix(DROPPED) for spec, source in specs if source not in shown.failed]
-    return conclude([*map(Row, names, timelines, metrics)])
+    rows = [*map(Row, names, timelines, metrics)]
+    two = compared_two(rows) if request.model.model else None
+    cuts = any(row.timeline and row.timeline.schedule.n_slices > 1 for row in two or ())
+    return conclude(rows, "this gain is predicted and unchecked" if cuts else "")
 
 
 def _capped(document: Document, request: ViewRequest) -> Document:

@@ -172,6 +172,20 @@ def test_the_verdict_is_that_of_the_command(app, words, fields):
     assert report["verdict"] == json.loads(ran.stdout)["verdict"]
 
 
+def test_a_gain_of_a_model_that_nothing_checks_is_said_to_be_unchecked(app):
+    """As ``compare`` says it; costs given as numbers are exact."""
+    shape, machine = {"devices": 4, "mb": 8}, {"model": "llama3-8b", "cluster": "dgx-h100"}
+    for names, more, is_said in (
+        ("1f1b seq1f1b", machine, True),
+        ("1f1b zb-1p seq1f1b", machine, False),
+        ("1f1b seq1f1b", {}, False),
+        ("seq1f1b", machine, False),
+    ):
+        fields = asked(names, **shape, **more)
+        verdict = json.loads(ask(app, "/view", fields=fields)[1])["verdict"]
+        assert verdict.endswith("; this gain is predicted and unchecked") == is_said, verdict
+
+
 def test_the_reasons_are_those_of_explain(app):
     """Of the first schedule that takes the shape."""
     fields = asked("dualpipe 1f1b:1 zb-1p", devices=2, mb=3, tf=2, slices=1)
