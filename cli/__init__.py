@@ -117,7 +117,8 @@ class Commands(click.Group):
         """Find a command as click does, and suggest the closest name if there is none."""
         if args[:1] == ["help"]:  # "ppsim help run" is "ppsim run --help"
             args = [*args[1:], "--help"]
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+        is_word = bool(args) and not args[0].startswith("-") and not ctx.resilient_parsing
+        if is_word and self.get_command(ctx, args[0]) is None:
             from ppsim.base.text import guess_of, shorten
 
             if _is_schedule(args[0]):

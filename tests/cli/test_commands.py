@@ -599,6 +599,16 @@ def test_completion_offers_schedule_names():
     assert "zb-1p" in process(env=environment).stdout
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["foo ", "1f1b --sta", "run --foo --devices x --unknown"])
+def test_completion_of_a_wrong_line_prints_no_message(words):
+    """Tab is pressed while the line is still being typed."""
+    typed = f"ppsim {words}"
+    environment = {"_PPSIM_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": "3"}
+    ran = process(env=environment)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def shell_commands() -> list[str]:
     """Every ppsim command in the README's shell blocks that measures nothing and installs
     nothing.
