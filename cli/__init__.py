@@ -117,14 +117,18 @@ class Commands(click.Group):
         """Find a command as click does, and suggest the closest name if there is none."""
         if args[:1] == ["help"]:  # "ppsim help run" is "ppsim run --help"
             args = [*args[1:], "--help"]
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            from ppsim.base.text import guess_of
+        is_word = bool(args) and not args[0].startswith("-") and not ctx.resilient_parsing
+        if is_word and self.get_command(ctx, args[0]) is None:
+            from ppsim.base.text import guess_of, shorten
 
             if _is_schedule(args[0]):
                 raise InputError(
                     f"{args[0]} is a schedule, not a command", f"ppsim run {shlex.join(args)}"
                 )
-            ctx.fail(f"No such command '{args[0]}'.{guess_of(args[0], self.list_commands(ctx))}")
+            guess = guess_of(args[0], self.list_commands(ctx))
+            raise InputError(
+                f"there is no command '{shorten(args[0])}'{guess and '.' + guess}", "ppsim --help"
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -298,10 +302,29 @@ def _show_refusal(error: click.ClickException) -> int:
     if shows_itself or not isinstance(error, click.UsageError):
         error.show()
         return error.exit_code
-    if error.ctx is not None:
-        help_line = f"Try '{error.ctx.command_path} --help' for help."
-        click.echo(f"{error.ctx.get_usage()}\n{help_line}\n", err=True)
-    return _complain(f"Error: {error.format_message()}", error.exit_code)
+    command = error.ctx.command_path if error.ctx else "ppsim"
+    return _complain(
+        _message_and_hint(f"Error: {_refusal(error)}", f"{command} --help"), error.exit_code
+    )
+
+
+def _refusal(error: click.UsageError) -> str:
+    """Return the message of a refusal by click, in ppsim's words."""
+    if isinstance(error, click.NoSuchOption):
+        return f"there is no option '{error.option_name}'"
+    if isinstance(error, click.BadOptionUsage):
+        params = error.ctx.command.params if error.ctx else []
+        option = next((each for each in params if error.option_name in each.opts), None)
+        is_flag = isinstance(option, click.Option) and option.is_flag
+        return f"{error.option_name} {'takes no value' if is_flag else 'needs a value'}"
+    if isinstance(error, click.BadParameter) and error.param:
+        name = error.param.opts[0].partition("/")[0]
+        if isinstance(error.param, click.Argument):
+            name = error.param.human_readable_name.removesuffix("...")
+        is_missing = isinstance(error, click.MissingParameter)
+        return f"{name} is missing" if is_missing else f"{name}: {error.message.rstrip('.')}"
+    message = error.format_message().rstrip(".")
+    return message[:1].lower() + message[1:]
 
 
 def _describe(error: OSError) -> str:

@@ -20,8 +20,10 @@ from ppsim.ask.options import Option, Request, flatten, list_options, make
 from ppsim.ask.rules import check_given, list_refused
 from ppsim.ask.types import OptionalValue
 from ppsim.ask.write import find_targets, write_with
+from ppsim.base.text import guess_of, shorten
 from ppsim.cli._help import HELP_ALL, debug, help_all
 from ppsim.cli._streams import ReaderGone
+from ppsim.errors import InputError
 
 R = TypeVar("R", bound=Request)
 
@@ -81,29 +83,36 @@ class Question(click.Command):
         self._parser: Any = None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, but suggest ppsim's name for options of other tools, and refuse an
-        option of one value that is given twice.
+        """Parse as click does, but suggest the closest name of an option, or ppsim's name for one
+        of another tool, and refuse an option of one value that is given twice.
         """
         words = [*spell_out(self.get_params(ctx), args)]
         try:
             if not ctx.resilient_parsing:
-                refuse_twice(ctx, self.make_parser(ctx).parse_args(list(words))[2])
+                refuse_twice(self.make_parser(ctx).parse_args(list(words))[2])
             return super().parse_args(ctx, words)
         except click.NoSuchOption as error:
             typed = error.option_name.partition("=")[0]
-            advice = OTHERWISE.get(f"{self.name} {typed}") or OTHERWISE.get(typed)
-            if advice:
-                raise click.NoSuchOption(
-                    error.option_name, f"No such option '{typed}'. {advice}.", ctx=ctx
-                ) from None
-            ours = ELSEWHERE.get(typed)
-            if not ours or all(ours not in param.opts for param in self.params):
-                raise
-            message = f"No such option '{error.option_name}'. Did you mean '{ours}'?"
-            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
+            advice = self._advice(typed)
+            raise InputError(
+                f"there is no option '{shorten(typed)}'{advice and '. ' + advice}",
+                f"{ctx.command_path} --help-all",
+            ) from None
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # so that the message names the command's help
             raise
+
+    def _advice(self, typed: str) -> str:
+        """Return a sentence on an option that does not exist: what to do without it, or the name
+        that was meant; empty if there is none.
+        """
+        if advice := OTHERWISE.get(f"{self.name} {typed}") or OTHERWISE.get(typed):
+            return advice
+        known = [word for param in self.params for word in param.opts]
+        ours = ELSEWHERE.get(typed)
+        if ours in known:
+            return f"Did you mean '{ours}'?"
+        return guess_of(typed, known, cutoff=0.7).strip() if typed.startswith("--") else ""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters of the question, then the parameters that only the command has;
@@ -169,13 +178,14 @@ def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterato
         yield f"{word}={kind.bare_value}" if kind and not kind.begins(following) else word
 
 
-def refuse_twice(ctx: click.Context, given: Sequence[click.Parameter]) -> None:
-    """Raise BadParameter for an option of one value that is given several times."""
+def refuse_twice(given: Sequence[click.Parameter]) -> None:
+    """Raise InputError for an option of one value that is given several times."""
     for param, count in Counter(given).items():
         if count < 2 or not isinstance(param, click.Option) or param.multiple:
             continue
         if not param.is_flag or param.secondary_opts:
-            raise click.BadParameter("it is given twice, and takes one value", ctx, param)
+            spelling = param.opts[0].partition("/")[0]
+            raise InputError(f"{spelling} is given twice, and takes one value", "give it once")
 
 
 def ask_command(request: type[R], answer: Callable[[R], Answer[Any] | None]) -> Question:

@@ -3,7 +3,7 @@
 import click
 
 from ppsim.cli._command import ask_command
-from ppsim.cli._help import debug
+from ppsim.cli._help import debug, help_all
 from ppsim.questions.runs import profile
 
 
@@ -17,6 +17,6 @@ def command() -> None:
     """
 
 
-command.params.append(debug())
+command.params += [help_all(), debug()]
 command.add_command(ask_command(profile.ProfileRequest, profile.answer), "show")
 command.add_command(ask_command(profile.ProfileDiffRequest, profile.answer_diff), "diff")

@@ -127,6 +127,11 @@ class Family:
         """The default of K, slices of each sequence; 1 for schedules that cut none."""
         return SLICES if "slices" in self.options else 1
 
+    @property
+    def cuts_sequences(self) -> bool:
+        """Whether it cuts each sequence into slices."""
+        return self.slices > 1
+
     def broken_rules(self, shape: Shape) -> list[Rule]:
         """Return the rules that a shape does not satisfy."""
         return [rule for rule in self.rules if not rule.holds(shape)]
@@ -208,12 +213,7 @@ def find(name: str) -> Family:
     known = _spellings.get(spelled[0]) or _spellings.get(spelled[1])
     if known:
         return _families[known]
-    if "," in name:
-        first, *_ = names = [part.strip() for part in name.split(",")]
-        hint = f"{first}, or {' '.join(names)} for a command that takes several"
-        raise UnknownSchedule(
-            f"unknown schedule '{shorten(name)}': names are not joined by commas", hint
-        )
+    _refuse_several(name)
     import difflib
 
     names = [family.name for family in families()]
@@ -221,6 +221,24 @@ def find(name: str) -> Family:
     guess = f" Did you mean '{_spellings[close[0]]}'?" if close else ""
     raise UnknownSchedule(
         f"unknown schedule '{shorten(name)}'.{guess}", f"one of {', '.join(names)} (ppsim list)"
+    )
+
+
+def _refuse_several(name: str) -> None:
+    """Raise UnknownSchedule if a name is several names, joined by commas or blanks."""
+    if "," in name:
+        names, fault = [part.strip() for part in name.split(",")], "are not joined by commas"
+    else:
+        names, fault = name.split(), "are separate arguments"
+        if not all(_plain(part.partition(":")[0]) in _spellings for part in names):
+            return
+    if len(names) < 2:
+        return
+    words = shorten(" ".join(names))
+    listed = shorten(", ".join(f'"{part}"' for part in names))
+    raise UnknownSchedule(
+        f"unknown schedule '{shorten(name)}': names {fault}",
+        f"{shorten(names[0])}; for several, {words} as separate words, or [{listed}] in Python",
     )
 
 

@@ -95,26 +95,44 @@ def _mark(points: Sequence[tuple[float, float] | None]) -> list[bool]:
     return [bool(next(best)) if point else False for point in points]
 
 
-def conclude(rows: Sequence[Row]) -> str:
-    """Return one sentence: the fastest schedule that fits, against the first or second fastest."""
+def conclude(rows: Sequence[Row], gain: str = "") -> str:
+    """Return one sentence: the fastest schedule that fits, against the first or second fastest.
+
+    ``gain`` are words on the gain of the first of :func:`compared_two` over the second.
+    """
     timed = [r for r in rows if r.fits]
     over = [r.name for r in rows if r.metrics and not r.fits]
     if not timed:
         return f"none fits the cap: {', '.join(over)}"
-    return _conclude_timed(timed) + (f"; over the cap: {', '.join(over)}" if over else "")
+    parts = [_conclude_timed(timed), gain, f"over the cap: {', '.join(over)}" if over else ""]
+    return "; ".join(part for part in parts if part)
+
+
+def compared_two(rows: Sequence[Row]) -> tuple[Row, Row] | None:
+    """Return the two schedules that :func:`conclude` compares, the fastest that fits first.
+
+    None if fewer than two fit, and for rounds, which are compared by rate.
+    """
+    timed = [r for r in rows if r.fits]
+    if len(timed) < 2 or all(r.metrics and r.metrics.round for r in timed):
+        return None
+    best = min(timed, key=lambda r: (r.makespan, r.peak))
+    if best is not timed[0]:
+        return best, timed[0]
+    return best, min(timed[1:], key=lambda r: (r.makespan, r.peak))
 
 
 def _conclude_timed(timed: Sequence[Row]) -> str:
     if all(r.metrics and r.metrics.round for r in timed):
         return _conclude_rounds(timed)
-    best = min(timed, key=lambda r: (r.makespan, r.peak))
-    others = [r for r in timed if r is not best]
-    if not others:
-        unit = best.timeline.unit if best.timeline else ""
-        time = f"{format_number(best.makespan)} {unit}".rstrip()
-        only = "the only one that applies" if best.excess is None else "the only one that fits"
-        return f"{best.name} takes {time}, {only}"
-    other = min(others, key=lambda r: (r.makespan, r.peak)) if best is timed[0] else timed[0]
+    two = compared_two(timed)
+    if two is None:
+        only_one = timed[0]
+        unit = only_one.timeline.unit if only_one.timeline else ""
+        time = f"{format_number(only_one.makespan)} {unit}".rstrip()
+        only = "the only one that applies" if only_one.excess is None else "the only one that fits"
+        return f"{only_one.name} takes {time}, {only}"
+    best, other = two
     memory = best.peak / other.peak if other.peak else 1.0
     held = (
         "the same peak activations"

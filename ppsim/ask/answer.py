@@ -122,11 +122,12 @@ class Answer(ABC, Generic[Asked]):
 
     def _look(self, options: dict[str, Any]) -> Any:
         """Return the request's options of output with some replaced."""
-        from ppsim.ask.request import ask
+        from ppsim.ask.request import ask_with
 
         values = flatten(output_of(self.request))
         given = {name: value for name, value in values.items() if name in self.request.given}
-        return ask(type(self.request), given | options, check=False).output  # type: ignore[attr-defined]
+        asked = ask_with(type(self.request), given, options, check=False)
+        return output_of(asked)
 
     def __str__(self) -> str:
         """Return the answer as a terminal shows it, without colours."""

@@ -319,7 +319,8 @@ class OneSchedule:
             )
         if len(specs) > 1:
             raise InputError(
-                f"expected one schedule, got {len(specs)}: {', '.join(specs)}", "ppsim compare"
+                f"expected one schedule, got {len(specs)}: {', '.join(specs)}",
+                f"leave out {', '.join(specs[1:])}, or ppsim compare for several",
             )
         return specs[0]
 

@@ -21,7 +21,7 @@ from functools import cache
 from keyword import iskeyword
 from typing import Any, ClassVar, TypeVar
 
-from ppsim.ask.types import Counts, Numbers, with_plain_digits
+from ppsim.ask.types import Counts, Numbers, own_type
 
 OPTION, GROUP = "option", "group"
 # click types by the type of the field, for options that name none
@@ -85,11 +85,11 @@ class Option:
 
     @property
     def words(self) -> set[str]:
-        """The names in Python and JSON: the field's, and the long spellings with underscores."""
+        """The names in Python and JSON: the keyword, and the long spellings with underscores."""
         long = (
             part for each in self.spellings for part in each.split("/")[:1] if part.startswith("--")
         )
-        return {self.name, *(each.removeprefix("--").replace("-", "_") for each in long)}
+        return {self.keyword, *(each.removeprefix("--").replace("-", "_") for each in long)}
 
     @property
     def keyword(self) -> str:
@@ -197,9 +197,7 @@ def _options_of_fields(kind: type[Any], section: str) -> Iterator[Option]:
                 declared,
                 name=each.name,
                 section=declared.section or section,
-                type=with_plain_digits(
-                    declared.type or READERS.get(str(each.type).partition(" |")[0])
-                ),
+                type=own_type(declared.type or READERS.get(str(each.type).partition(" |")[0])),
                 annotation=getattr(each.type, "__name__", str(each.type)),
             )
 

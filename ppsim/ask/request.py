@@ -25,14 +25,15 @@ NOUNS = {
     "float": ("number", "; expected e.g. 1.5"),
     "float range": ("number", "; expected e.g. 1.5"),
     "boolean": ("switch", "; expected true or false"),
-    "number[,number...]": ("number, nor one per stage", "; expected e.g. 1.5 or 1,1,2*3"),
+    "number[,number...]": ("number or a list of numbers", "; expected e.g. 1.5 or 1,1,2*3"),
     "name": ("schedule's name or file", "; expected e.g. 1f1b or mine.csv"),
 }
 OF_A_SCHEDULE = 'run(schedule).save("mine.csv") writes a Schedule as a file'
+SCHEDULE = "ppsim.core.schedule.Schedule"
 # What an object of Python has to be, with an example.
 OBJECTS = {
     "ppsim.core.costs.Prices": ("made by Costs.of", "Costs.of(F=1, B=2)"),
-    "ppsim.core.schedule.Schedule": ("a Schedule", "Schedule.from_queues(...)"),
+    SCHEDULE: ("a Schedule", "Schedule.from_queues(...)"),
 }
 
 
@@ -56,6 +57,29 @@ def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
         check_given(TypedOptions.from_request(request))
         request.check()
     return request
+
+
+def ask_with(
+    kind: type[R], earlier: Mapping[str, Any], options: Mapping[str, Any], *, check: bool = True
+) -> R:
+    """Return a request with values of an earlier one, and with options that replace them.
+
+    Args:
+        kind: the class of the request.
+        earlier: values by the field of the option; those of other questions are left out.
+        options: values of Python by name.
+        check: whether options without effect are refused.
+
+    Raises:
+        InputError: as in :func:`ask`.
+    """
+    replaced = {declared.name for declared, _ in find_options(kind, options)}
+    kept = {
+        declared.keyword: earlier[declared.name]
+        for declared in list_options(kind)
+        if declared.name in earlier and declared.name not in replaced
+    }
+    return ask(kind, {**kept, **options}, check=check)
 
 
 def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[Option, Any]]:
@@ -102,7 +126,7 @@ def _read_one(declared: Option, value: Any) -> Any:
     """Return one value of an option, converted from a text or an object."""
     name = _name_in_messages(declared)
     if declared.is_object:
-        if f"{type(value).__module__}.{type(value).__qualname__}" != declared.type:
+        if _type_name(value) != declared.type:
             expected, example = OBJECTS[declared.type]
             raise InputError(f"{name}: not {expected}: {quote(value)}", example)
         return value
@@ -128,8 +152,14 @@ def _read_one(declared: Option, value: Any) -> Any:
     except click.ClickException as error:
         raise InputError(f"{name}: {shorten(error.message, MOST_OF_REFUSAL)}") from None
     except (TypeError, ValueError, OverflowError):
-        hint = OF_A_SCHEDULE if isinstance(kind, ScheduleName) else ""
+        of_a_schedule = isinstance(kind, ScheduleName) or _type_name(value) == SCHEDULE
+        hint = OF_A_SCHEDULE if of_a_schedule else ""
         raise InputError(f"{name}: {_refusal(kind, value)}", hint) from None
+
+
+def _type_name(value: Any) -> str:
+    """Return the full name of a value's type, so that nothing has to import the type."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _name_in_messages(declared: Option) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
 from types import MappingProxyType
@@ -20,8 +21,84 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 MOST_COUNTS = 10_000
+LARGE = 1e15  # a bound from here on only keeps numbers exact
 RANGE = re.compile(r"(N)(?::(N)(?::(x?)(N))?)?".replace("N", "0*[1-9][0-9]{0,8}"))
 REPEATED = re.compile(r"0*[1-9][0-9]{0,3}")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of a range of numbers.
+
+    Attributes:
+        low: the smallest number, or None.
+        high: the largest number, or None.
+        low_open: whether ``low`` is outside the range.
+        high_open: whether ``high`` is outside the range.
+    """
+
+    low: float | None
+    high: float | None
+    low_open: bool
+    high_open: bool
+
+    @property
+    def without_large(self) -> Bounds:
+        """The bounds without a largest number that no user comes near."""
+        return replace(self, high=None) if self.high and self.high >= LARGE else self
+
+    def hold(self, number: float) -> bool:
+        """Return True unless a number is outside the range."""
+        is_low = self.low is not None and (
+            number < self.low or (self.low_open and number == self.low)
+        )
+        is_high = self.high is not None and (
+            number > self.high or (self.high_open and number == self.high)
+        )
+        return not is_low and not is_high
+
+    @property
+    def formula(self) -> str:
+        """The range as the help shows it, such as 1<=x<=4; empty without bounds."""
+        low, high = ("<" if is_open else "<=" for is_open in (self.low_open, self.high_open))
+        if self.low is None:
+            return "" if self.high is None else f"x{high}{self.high}"
+        if self.high is None:
+            return f"x{low.replace('<', '>')}{self.low}"
+        return f"{self.low}{low}x{high}{self.high}"
+
+    @property
+    def words(self) -> str:
+        """The range in words that follow a noun, such as 'from 1 to 4' or 'above 0'."""
+        if self.low is not None and self.high is not None and not self.low_open | self.high_open:
+            return f"from {self.low:.16g} to {self.high:.16g}"
+        said = []
+        if self.low is not None:
+            said.append(f"{'above' if self.low_open else 'of at least'} {self.low:.16g}")
+        if self.high is not None:
+            said.append(f"{'below' if self.high_open else 'of at most'} {self.high:.16g}")
+        return " and ".join(said)
+
+    def example(self, usual: float) -> str:
+        """Return a number of the range: the usual one, if it is in the range."""
+        low, high = self.low or 0, self.high or 0
+        middle = type(usual)((low + high) / 2)
+        found = next((each for each in (usual, middle, low, high) if self.hold(each)), usual)
+        return f"{found:.16g}"
+
+    def refusal(self, noun: str, value: object, number: float, usual: float) -> str:
+        """Return the sentence that refuses a number outside the range."""
+        near = self.without_large
+        shown = self if near.hold(number) else near
+        return f"not a {noun} {shown.words}: '{_shown(value)}'; expected e.g. {near.example(usual)}"
+
+
+def _usual(param: click.Parameter | None, otherwise: float) -> float:
+    """Return a usual number of an option: its default, or ``otherwise`` if it has none."""
+    default = param.default if param else None
+    if isinstance(default, int | float) and not isinstance(default, bool):
+        return default
+    return otherwise
 
 
 class Whole(click.types.IntParamType):
@@ -32,11 +109,8 @@ class Whole(click.types.IntParamType):
         try:
             return plain_int(value) if isinstance(value, str) else int(value)
         except (TypeError, ValueError, OverflowError):
-            self.fail(f"not a whole number: '{_shown(value)}'; expected e.g. 4.", param, ctx)
-
-
-class WholeRange(click.IntRange, Whole):
-    """A whole number of a range, in ASCII digits."""
+            example = f"{_usual(param, 4):.16g}"
+            self.fail(f"not a whole number: '{_shown(value)}'; expected e.g. {example}", param, ctx)
 
 
 class OneNumber(click.types.FloatParamType):
@@ -47,32 +121,85 @@ class OneNumber(click.types.FloatParamType):
         try:
             return plain_float(value) if isinstance(value, str) else float(value)
         except (TypeError, ValueError, OverflowError):
-            self.fail(f"not a number: '{_shown(value)}'; expected e.g. 1.5.", param, ctx)
+            example = f"{_usual(param, 1.5):.16g}"
+            self.fail(f"not a number: '{_shown(value)}'; expected e.g. {example}", param, ctx)
+
+
+class WholeRange(click.IntRange, Whole):
+    """A whole number of a range, in ASCII digits."""
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds of the range."""
+        return Bounds(self.min, self.max, self.min_open, self.max_open)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = Whole.convert(self, value, param, ctx)
+        if not self.bounds.hold(number):
+            usual = _usual(param, 4)
+            self.fail(self.bounds.refusal("whole number", value, number, usual), param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        """Return the range for click's help."""
+        return self.bounds.without_large.formula
 
 
 class NumberRange(click.FloatRange, OneNumber):
     """A number of a range, in ASCII digits."""
 
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds of the range."""
+        return Bounds(self.min, self.max, self.min_open, self.max_open)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = OneNumber.convert(self, value, param, ctx)
+        if not self.bounds.hold(number):
+            usual = _usual(param, 1.5)
+            self.fail(self.bounds.refusal("number", value, number, usual), param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        """Return the range for click's help."""
+        return self.bounds.without_large.formula
+
+
+class Words(click.Choice[str]):
+    """A word of a choice."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            words = [str(word) for word in self.choices]
+            expected = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+            self.fail(f"not a choice: '{_shown(value)}'; expected {expected}", param, ctx)
+
 
 COUNT = WholeRange(min=1)
 
 
-def with_plain_digits(kind: Any) -> Any:
-    """Return a type of numbers that refuses what only Python reads as one, such as 1_0; other types
-    as they are.
+def own_type(kind: Any) -> Any:
+    """Return the type that refuses values as ppsim does, in place of click's; others as they are.
+
+    Numbers are in ASCII digits: what only Python reads as one, such as 1_0, is refused.
     """
     if kind is int:
         return Whole()
     if kind is float:
         return OneNumber()
-    if type(kind) not in PLAIN_RANGES:
+    if type(kind) is click.Choice:
+        return Words(kind.choices, kind.case_sensitive)
+    if type(kind) not in OWN_RANGES:
         return kind
-    return PLAIN_RANGES[type(kind)](
-        kind.min, kind.max, kind.min_open, kind.max_open, clamp=kind.clamp
-    )
+    return OWN_RANGES[type(kind)](kind.min, kind.max, kind.min_open, kind.max_open)
 
 
-PLAIN_RANGES = {click.IntRange: WholeRange, click.FloatRange: NumberRange}
+OWN_RANGES = {click.IntRange: WholeRange, click.FloatRange: NumberRange}
 
 
 def _shown(value: object) -> str:
@@ -104,8 +231,8 @@ class Numbers(click.ParamType[Any]):
                 numbers += [plain_float(number)] * int(times or 1)
         except ValueError:
             self.fail(
-                f"not a number, nor one per stage: '{_shown(value)}'; "
-                f"expected e.g. 1.5 or 1,1,2*3.",
+                f"not a number or a list of numbers: '{_shown(value)}'; "
+                "expected e.g. 1.5 or 1,1,2*3",
                 param,
                 ctx,
             )
@@ -143,7 +270,7 @@ class Amount(NumberRange):
         """Return the number; nan and infinity are refused, which float() and ranges accept."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"not a finite number: '{_shown(value)}'; expected e.g. 1.5.", param, ctx)
+            self.fail(f"not a finite number: '{_shown(value)}'; expected e.g. 1.5", param, ctx)
         return number
 
 
@@ -171,7 +298,7 @@ class Activations(Amounts):
         if isinstance(value, str) and re.search(r"\d\s*[KMGTP]i?B", value, re.IGNORECASE):
             self.fail(
                 f"'{value}' is in bytes, and the bytes of an activation are not known; give a "
-                "number of activations, such as 6.",
+                "number of activations, such as 6",
                 param,
                 ctx,
             )
@@ -193,21 +320,21 @@ class Counts(click.ParamType[Any]):
             match = RANGE.fullmatch(part)
             if not match:
                 self.fail(
-                    f"not a count: '{part}'; expected 8, 8:64:8 (steps) or 8:128:x2 (a factor).",
+                    f"not a count: '{part}'; expected 8, 8:64:8 (steps) or 8:128:x2 (a factor)",
                     param,
                     ctx,
                 )
             first, last, step = int(match[1]), int(match[2] or match[1]), int(match[4] or 1)
             by_factor = match[3] == "x"
             if by_factor and step < 2:
-                self.fail(f"'{part}' never ends: a factor must be 2 or more.", param, ctx)
+                self.fail(f"'{part}' never ends: a factor must be 2 or more", param, ctx)
             while first <= last:
                 if len(counts) == MOST_COUNTS:
-                    self.fail(f"'{value}' is more than {MOST_COUNTS:,} counts.", param, ctx)
+                    self.fail(f"'{value}' is more than {MOST_COUNTS:,} counts", param, ctx)
                 counts.append(first)
                 first = first * step if by_factor else first + step
         if not counts:
-            self.fail(f"'{value}' is empty: the last count is below the first.", param, ctx)
+            self.fail(f"'{value}' is empty: the last count is below the first", param, ctx)
         return counts
 
 
@@ -225,7 +352,7 @@ class CountList(click.ParamType[Any]):
         if len(parts) > MOST_COUNTS or not all(
             part.isascii() and part.isdigit() and len(part) < 10 for part in parts
         ):
-            self.fail(f"not a list of whole numbers: '{value}'; expected e.g. 3,4,4,3.", param, ctx)
+            self.fail(f"not a list of whole numbers: '{value}'; expected e.g. 3,4,4,3", param, ctx)
         return list(map(int, parts))
 
 
@@ -245,11 +372,11 @@ class Share(click.ParamType[Any]):
         except ValueError:
             share = math.nan
         if not 0 <= share < math.inf:
-            self.fail(f"not a share: '{shorten(text)}'; expected e.g. 5% or 0.05.", param, ctx)
+            self.fail(f"not a share: '{shorten(text)}'; expected e.g. 5% or 0.05", param, ctx)
         if share > 1 and not percent:
             self.fail(
                 f"'{value}' is {share:.0%} of the measured time; write {value}% if you mean "
-                f"percent.",
+                f"percent",
                 param,
                 ctx,
             )
@@ -318,7 +445,7 @@ class RecomputeRules(OptionalValue):
         try:
             parse_rules(text)
         except InputError as error:
-            self.fail(f"{error}; {error.hint}.", param, ctx)
+            self.fail(f"{error}; {error.hint}", param, ctx)
         return text
 
 
@@ -362,9 +489,9 @@ class Window(click.ParamType[Any]):
         try:
             first, last = map(plain_float, str(value).split(":"))
         except ValueError:
-            self.fail(f"not a window: '{value}'; expected e.g. 10:25.", param, ctx)
+            self.fail(f"not a window: '{value}'; expected e.g. 10:25", param, ctx)
         if not 0 <= first < last < float("inf"):
-            self.fail(f"not a window: '{value}'; expected A:B with 0 <= A < B.", param, ctx)
+            self.fail(f"not a window: '{value}'; expected A:B with 0 <= A < B", param, ctx)
         return Stretch((first, last))
 
 
@@ -375,7 +502,7 @@ class Stretch(tuple[float, float]):
         return ":".join(repr(time).removesuffix(".0") for time in self)
 
 
-class Labels(click.Choice[str]):
+class Labels(Words):
     """A word of a choice, or every:N."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -402,7 +529,7 @@ class ChartNote(click.ParamType[Any]):
             r"(.{1,200})@([0-9]{1,12}(?:\.[0-9]{1,12})?):dev([0-9]{1,7})", str(value)
         )
         if not found:
-            self.fail(f"not a note: '{value}'; expected e.g. 'W fills here@12:dev2'.", param, ctx)
+            self.fail(f"not a note: '{value}'; expected e.g. 'W fills here@12:dev2'", param, ctx)
         return Note(found[1], float(found[2]), int(found[3]))
 
 
@@ -422,7 +549,7 @@ class Highlighted(click.ParamType[Any]):
             return Highlight(CRITICAL)
         if by not in PICKED or not (number.isascii() and number.isdigit() and len(number) < 10):
             self.fail(
-                f"not a highlight: '{value}'; expected e.g. mb=3, device=1, stage=2 or critical.",
+                f"not a highlight: '{value}'; expected e.g. mb=3, device=1, stage=2 or critical",
                 param,
                 ctx,
             )

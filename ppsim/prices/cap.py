@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ppsim.base.notes import note
 from ppsim.base.numbers import format_number, with_unit
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.options import CostOptions, ask_costs
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ppsim.engine.memory.report import MemoryReport
     from ppsim.prices.data_parallel.replicas import LoadedRuns
     from ppsim.prices.part import Asked
+    from ppsim.workload.hardware.hardware import Machine
 
 OF_A_SHARE = "of a 1/P share"
 
@@ -148,14 +150,27 @@ def read_cap(text: str) -> Cap:
     try:
         sizes = [parse_size(part) for part in parts]
     except InputError as error:
-        error.hint = f"a number of activations, such as 6, or {error.hint}"
-        raise
+        hint = f"a number of activations, such as 6, or {error.hint}"
+        raise InputError(f"--cap: {error}", hint) from None
     units = {in_bytes for _, in_bytes in sizes}
     if len(units) > 1:
         raise InputError(f"--cap {text} has sizes with a unit and without", "one unit for all")
     if units == {True}:
         return Cap(text, tuple(float(size) for size, _ in sizes), in_bytes=True)
     return Cap(text, tuple(map(float, parts)), in_bytes=False)
+
+
+def note_above_gpu(text: str | None, machine: Machine) -> None:
+    """Show a note if --cap has a size above the memory of the machine's largest GPU."""
+    cap = read_cap(text) if text else None
+    if not cap or not cap.in_bytes or max(cap.amounts) <= machine.memory_bytes:
+        return
+    from ppsim.base.units import format_size
+
+    note(
+        f"--cap {text} is above the {format_size(machine.memory_bytes)} of a GPU "
+        f"({machine.title}): what fits the cap may not fit the GPU"
+    )
 
 
 def report_held(run: Timeline | LoadedRuns, costs: CostOptions, cap: Cap) -> MemoryReport:

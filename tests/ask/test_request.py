@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import ppsim
-from ppsim.ask.types import Amount, Share, with_plain_digits
+from ppsim.ask.types import Amount, Share, own_type
 from ppsim.errors import InputError
+from tests.pages import texts
 
 SHAPE: dict[str, Any] = {"devices": 2, "microbatches": 4}
 SWEPT: dict[str, Any] = {"devices": 2, "microbatches": 4, "metric": "makespan"}
@@ -44,7 +45,9 @@ def test_what_is_not_a_value_of_the_option_is_refused(option, value):
 
 @pytest.mark.parametrize("tf", [[], (), np.array([])])
 def test_an_empty_list_of_numbers_is_no_number(tf):
-    with pytest.raises(InputError, match=r"tf: not a number, nor one per stage: .*; expected e.g."):
+    with pytest.raises(
+        InputError, match=r"tf: not a number or a list of numbers: .*; expected e.g."
+    ):
         ppsim.run("1f1b", **SHAPE, tf=tf)
 
 
@@ -54,13 +57,35 @@ def test_a_switch_is_true_or_false():
 
 
 def test_a_range_keeps_its_ends_where_its_digits_are_plain():
-    kind = with_plain_digits(click.FloatRange(0, 1, min_open=True, max_open=True))
+    kind = own_type(click.FloatRange(0, 1, min_open=True, max_open=True))
     assert kind.convert("0.5", None, None) == 0.5
     for text in ("0", "1"):
-        with pytest.raises(click.BadParameter, match="not in the range 0<x<1"):
+        with pytest.raises(click.BadParameter) as error:
             kind.convert(text, None, None)
-    clamped = with_plain_digits(click.IntRange(1, 4, clamp=True))
-    assert clamped.convert("9", None, None) == 4
+        assert error.value.message == (
+            f"not a number above 0 and below 1: '{text}'; expected e.g. 0.5"
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "message"),
+    [
+        (click.IntRange(1), "0", "whole number of at least 1: '0'; expected e.g. 4"),
+        (click.IntRange(5), "4", "whole number of at least 5: '4'; expected e.g. 5"),
+        (click.IntRange(0, 3), "4", "whole number from 0 to 3: '4'; expected e.g. 1"),
+        (click.IntRange(max=3), "9", "whole number of at most 3: '9'; expected e.g. 1"),
+        (click.FloatRange(0, min_open=True), "0", "number above 0: '0'; expected e.g. 1.5"),
+        (click.FloatRange(0, 1e15), "-1", "number of at least 0: '-1'; expected e.g. 1.5"),
+        (click.FloatRange(0, 1e15), "2e15", "number from 0 to 1000000000000000: '2e15'; expected"),
+    ],
+)
+def test_a_number_outside_its_range_is_answered_with_one_inside(kind, wrong, message):
+    """The example is accepted; a bound that no user comes near is named only where it counts."""
+    own = own_type(kind)
+    with pytest.raises(click.BadParameter) as error:
+        own.convert(wrong, None, None)
+    assert error.value.message.startswith(f"not a {message}")
+    own.convert(error.value.message.rpartition("expected e.g. ")[2], None, None)
 
 
 @pytest.mark.parametrize("text", ["inf", "-inf", "nan"])
@@ -70,7 +95,7 @@ def test_an_amount_is_finite(text):
 
 
 def test_a_word_that_is_no_choice_is_quoted_in_part():
-    with pytest.raises(InputError, match=r"^p2p: 'xxx") as caught:
+    with pytest.raises(InputError, match=r"^p2p: not a choice: 'xxx") as caught:
         ppsim.run("1f1b", **SHAPE, p2p="x" * 5000)  # type: ignore[arg-type]
     assert len(str(caught.value)) < 700
 
@@ -102,11 +127,61 @@ def test_a_refusal_names_the_option_as_the_signature_does():
     assert "changes" not in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("field", "keyword"),
+    [("again", "recomputes"), ("links", "link"), ("sequence", "seq"), ("per", "cost_per")],
+)
+def test_a_name_inside_ppsim_is_no_option(field, keyword):
+    """An option has the names of the command line, and no second one that only fields have."""
+    with pytest.raises(InputError, match=f"^there is no option '{field}'") as caught:
+        ppsim.run("1f1b", **SHAPE | {field: "1"})
+    assert keyword in str(caught.value.hint).removeprefix("one of ").split(", ")
+
+
+@pytest.mark.parametrize(
+    ("given", "other"),
+    [
+        ({"microbatches": 4}, {"mb": 6}),
+        ({"mb": 4}, {"microbatches": 6}),
+        ({"microbatches": 4, "cost_per": "stage"}, {"mb": 6, "cost_per": "device"}),
+    ],
+)
+def test_a_question_to_an_answer_replaces_an_option_under_any_of_its_names(given, other):
+    """Other options stay as they were given."""
+    found = ppsim.run("1f1b", devices=2, tb=3, **given)
+    for asked in (found.explain(**other), found.memory(**other)):
+        assert asked.request.shape.microbatches == 6
+        assert asked.request.shape.devices == 2
+    costs = found.explain(**other).request.costs
+    assert (costs.tb, costs.per) == (3, other.get("cost_per"))
+
+
+NOTED = ["second@1:dev0"]
+
+
+def test_a_figure_has_the_note_of_save_and_else_that_of_run(tmp_path):
+    path = str(tmp_path / "x.svg")
+    options: dict[str, Any] = {"note": ["first@1:dev0"], "output": path}
+    found = ppsim.run("1f1b", **SHAPE, **options)
+    for look, note, other in (({}, "first", "second"), ({"note": NOTED}, "second", "first")):
+        found.save(path, **look)
+        drawn = texts(Path(path).read_text())
+        assert note in drawn
+        assert other not in drawn
+
+
 def test_a_schedule_object_is_refused_where_a_file_is_needed_and_can_be_saved_as_one(tmp_path):
     schedule: Any = ppsim.run("1f1b", **SHAPE).timeline.schedule
     with pytest.raises(InputError, match=r"^schedule: not a schedule's name or file") as caught:
         ppsim.explain(schedule)
     assert 'run(schedule).save("mine.csv")' in str(caught.value.hint)
+    for function in (ppsim.check, ppsim.convert, ppsim.read):
+        with pytest.raises(InputError, match=r"not a path: Schedule\(1f1b") as caught:
+            function(schedule)
+        assert 'run(schedule).save("mine.csv")' in str(caught.value.hint)
+    with pytest.raises(InputError, match="not a path: 3") as caught:
+        ppsim.check(3)  # type: ignore[arg-type]
+    assert not caught.value.hint
     ppsim.run(schedule).save(str(tmp_path / "mine.csv"))
     assert ppsim.explain(str(tmp_path / "mine.csv")).to_json()["makespan"] == 15
 

@@ -68,6 +68,41 @@ def test_readme_has_exactly_two_set_up_commands():
     ]
 
 
+def test_help_shows_no_bound_that_no_user_comes_near():
+    """Such a bound only keeps numbers exact: 2**53, or 1e15."""
+    for names, _ in commands():
+        said = invoke(*names, "--help-all").stdout
+        assert not re.search(r"[0-9]{12}", said), names
+        assert "[]" not in said, names
+    assert "[x>=0]" in invoke("run", "--help-all").stdout
+
+
+def test_an_option_has_the_same_spellings_in_every_command():
+    """A command may have one of a framework more; none lacks one that the others have."""
+    spellings: dict[str, dict[str, frozenset[str]]] = {}
+    for names, command in commands():
+        for param in command.params:
+            for word in ("--chunks", "--devices", "--microbatches", "--schedule"):
+                if word in param.opts:
+                    spellings.setdefault(word, {})[" ".join(names)] = frozenset(param.opts)
+    for word, of_command in spellings.items():
+        common = frozenset.union(*of_command.values()) - {
+            "--num-virtual-stages-per-pipeline-rank",
+            "--pipeline-model-parallel-size",
+        }
+        lacking = {name: common - opts for name, opts in of_command.items() if common - opts}
+        assert not lacking, word
+
+
+def test_every_command_shows_all_its_options():
+    """``--help-all`` is an option of every command, and of those inside one."""
+    for names, _ in [*commands(), (("profile",), None)]:
+        found = invoke(*names, "--help-all")
+        assert found.exit_code == 0, names
+        assert found.stdout.startswith(f"Usage: group {' '.join(names)} ")
+    assert "  Compare two profiles: settings and times.\n" in invoke("profile", "--help").stdout
+
+
 def test_every_command_has_help_with_an_example():
     for name in group.list_commands(None):  # type: ignore[arg-type]
         result = invoke(name, "--help")
@@ -171,7 +206,7 @@ BAD = {
     "Megatron's option of another command": (
         ["optimize", "--tensor-model-parallel-size", "4"],
         2,
-        "size'.\n",
+        "size'\n",
     ),
     "a short option that is none": (["memory", "1f1b", "-p", "4"], 2, "Did you mean '--devices'?"),
     "no size": (["run", "-s", "1f1b", "--mb", "8"], 2, "--stages or --devices"),
@@ -564,6 +599,16 @@ def test_completion_offers_schedule_names():
     assert "zb-1p" in process(env=environment).stdout
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["foo ", "1f1b --sta", "run --foo --devices x --unknown"])
+def test_completion_of_a_wrong_line_prints_no_message(words):
+    """Tab is pressed while the line is still being typed."""
+    typed = f"ppsim {words}"
+    environment = {"_PPSIM_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": "3"}
+    ran = process(env=environment)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def shell_commands() -> list[str]:
     """Every ppsim command in the README's shell blocks that measures nothing and installs
     nothing.
@@ -602,4 +647,4 @@ def test_a_command_without_what_it_needs_says_so():
     for names in needy:
         code, out, errors = answer(*names)
         assert (code, out) == (2, "")
-        assert "Missing " in errors
+        assert " is missing\n  try: ppsim " in errors

@@ -131,7 +131,7 @@ def test_what_nothing_says_is_refused(options, message):
     ("options", "message"),
     [
         ({"recompute": "modules:moe"}, "no moe"),
-        ({"recompute": "layers:1", "again": "selective"}, "cannot be combined"),
+        ({"recompute": "layers:1", "recomputes": "selective"}, "cannot be combined"),
     ],
 )
 def test_what_a_model_has_not_is_refused(options, message):

@@ -72,7 +72,31 @@ def test_two_names_joined_by_a_comma_are_not_a_name():
     assert find("1F1B-interleaved").name == "interleaved"
     with pytest.raises(UnknownSchedule, match="not joined by commas") as error:
         find("1f1b,interleaved")
-    assert error.value.hint == "1f1b, or 1f1b interleaved for a command that takes several"
+    assert error.value.hint == (
+        "1f1b; for several, 1f1b interleaved as separate words, or "
+        '["1f1b", "interleaved"] in Python'
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["1f1b zb-1p", "1F1B  zb1p", "interleaved:2 zb-1p", " gpipe\tzbv "]
+)
+def test_two_names_in_one_text_are_not_guessed_at(name):
+    """A text of several known names is not a misspelt one."""
+    first, second = name.split()
+    with pytest.raises(UnknownSchedule, match=r": names are separate arguments$") as error:
+        find(name)
+    assert error.value.hint == (
+        f'{first}; for several, {first} {second} as separate words, or ["{first}", "{second}"] '
+        "in Python"
+    )
+
+
+@pytest.mark.parametrize("name", ["1f1b qqqqqq", "the 1f1b"])
+def test_words_that_are_not_all_names_are_one_unknown_name(name):
+    with pytest.raises(UnknownSchedule) as error:
+        find(name)
+    assert "separate" not in f"{error.value} {error.value.hint}"
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,10 @@ def _answer_simulated(request: ExplainRequest, given: TypedOptions) -> Explained
     costs, network = price_by_model(
         request.costs, request.network, request.modelled, request.lengths.mbs
     )
+    if costs.modelled:
+        from ppsim.prices.cap import note_above_gpu
+
+        note_above_gpu(request.cap, costs.modelled.machine)
     request = replace(request, costs=costs, network=network)
     explanation, base, simulated = _explain_simulated(request)
     _detail_lines(explanation, request)  # refuses a device or an op that does not exist

@@ -141,7 +141,7 @@ def load_kernels() -> None:
 def _request_of(kind: type[R], fields: Mapping[str, Any]) -> R:
     """Return a request made of a page's fields; none of them may name a file of this machine."""
     values = {
-        declared.name: _texts(declared, value) for declared, value in find_options(kind, fields)
+        declared.keyword: _texts(declared, value) for declared, value in find_options(kind, fields)
     }
     for declared, value in find_options(kind, values):
         check_field(declared, value)
@@ -179,7 +179,7 @@ def _texts(declared: Option, value: Any) -> Any:
     parts = value if isinstance(value, list) else [value]
     if any(isinstance(part, bool) or not isinstance(part, str | int | float) for part in parts):
         raise InputError(
-            f"{declared.name}: not a text, number, true, false, or list of texts or numbers"
+            f"{declared.keyword}: not a text, number, true, false, or list of texts or numbers"
         )
     texts = [str(part) for part in parts]
     return texts if declared.many else ",".join(texts)
@@ -291,11 +291,14 @@ def _verdict(request: ViewRequest, shown: _Shown, metrics: Sequence[Metrics]) ->
     timelines = [run.timeline for _, run in shown.runs]
     if len(shown.sources) == 1:
         return run_verdict(timelines[0].schedule, metrics[0], timelines[0].unit)
-    from ppsim.analysis.compare import Row, conclude
+    from ppsim.analysis.compare import Row, compared_two, conclude
 
     specs = zip(request.schedules.specs, shown.sources, strict=True)
     names = [spec.removeprefix(DROPPED) for spec, source in specs if source not in shown.failed]
-    return conclude([*map(Row, names, timelines, metrics)])
+    rows = [*map(Row, names, timelines, metrics)]
+    two = compared_two(rows) if request.model.model else None
+    cuts = any(row.timeline and row.timeline.schedule.n_slices > 1 for row in two or ())
+    return conclude(rows, "this gain is predicted and unchecked" if cuts else "")
 
 
 def _capped(document: Document, request: ViewRequest) -> Document:

@@ -27,7 +27,7 @@ def check_field(declared: Option, value: Any) -> None:
     if declared.name in PLAIN:
         return
     if declared.name not in NAMES:
-        raise InputError(f"a page may not set '{declared.name}'", HINT)
+        raise InputError(f"a page may not set '{declared.keyword}'", HINT)
     is_name = NAMES[declared.name]
     for text in map(str, value if isinstance(value, list) else [value]):
         if not is_name(text):

@@ -38,7 +38,9 @@ class SearchOptions:
 
     devices: int | None = common("--devices", "--pp", type=COUNT, help="Pipeline devices, P.")
     chunks: int | None = common(
-        "--chunks", "--vpp", type=COUNT, help="Stages per device, V (2 for v and loop)."
+        *("--chunks", "--vpp", "--vp"),
+        type=COUNT,
+        help="Stages per device, V (2 for v and loop).",
     )
     microbatches: int | None = common(
         "--mb", "-m", "--microbatches", type=COUNT, help="Microbatches, M."

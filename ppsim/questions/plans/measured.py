@@ -125,18 +125,13 @@ def slower_range(row: Row, best: Row) -> tuple[float, float]:
     """
     if row["key"] == best["key"]:
         return 0.0, 0.0
+    from ppsim.workload.plans.space import cuts_sequences
+
     apart = math.log(row["step_s"] / best["step_s"])
     same = all(row[name] == best[name] for name in LAYOUT)
-    is_checked = same and not cuts_sequences(row) and not cuts_sequences(best)
+    is_checked = same and not any(cuts_sequences(each["schedule"]) for each in (row, best))
     far = HALF if is_checked else LAYOUTS_DIFFER
     return math.expm1(apart - far), math.expm1(apart + far)
-
-
-def cuts_sequences(row: Row) -> bool:
-    """Return True if a plan's schedule cuts sequences into slices."""
-    from ppsim.schedules import find
-
-    return bool(row["schedule"]) and find(row["schedule"]).slices > 1
 
 
 def is_tied(row: Row, best: Row) -> bool:
@@ -163,7 +158,9 @@ def certainty_text(rows: Sequence[Row]) -> str:
         f"{'; '.join(said)}. A plan is beaten if its predicted step is {schedules} longer and only "
         f"its schedule differs, or else {layouts} longer: four of five measured cases then agree"
     )
-    if any(map(cuts_sequences, rows)):
+    from ppsim.workload.plans.space import cuts_sequences
+
+    if any(cuts_sequences(row["schedule"]) for row in rows):
         text += "; gains of schedules that cut sequences are unchecked"
     return text
 
@@ -188,7 +185,7 @@ def gain_of_plan(task: Task, row: Row) -> Gain | None:
     """
     if row["pp"] == 1:
         return None
-    from ppsim.workload.plans.space import layout_layers, read_key
+    from ppsim.workload.plans.space import cuts_sequences, layout_layers, read_key
 
     candidate = read_key(row["key"])
     plain = candidate._replace(schedule=BASELINE, vp=1)
@@ -203,7 +200,8 @@ def gain_of_plan(task: Task, row: Row) -> Gain | None:
         seconds = step_time(task.model, machine, base, layout).seconds
     except PpsimError:
         return None
-    return gain_of(BASELINE, seconds, row["modelled_step_s"], is_sliced=cuts_sequences(row))
+    is_sliced = cuts_sequences(row["schedule"])
+    return gain_of(BASELINE, seconds, row["modelled_step_s"], is_sliced=is_sliced)
 
 
 def uneven_stages(row: Row, layers: int) -> str:

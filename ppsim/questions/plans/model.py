@@ -57,7 +57,7 @@ class TrainingOptions:
     ep: int | None = common("--ep", help="Expert-parallel ranks, inside dp x cp x tp.")
     devices: int | None = common("--devices", "--pp", help="Pipeline devices, P.")
     dp: int | None = common("--dp", help="Data-parallel replicas.")
-    chunks: int | None = common("--chunks", "--vp", help="Stages per device, V.")
+    chunks: int | None = common("--chunks", "--vpp", "--vp", help="Stages per device, V.")
     mbs: int | None = common("--mbs", help="Sequences in a microbatch.")
     microbatches: int | None = common(
         "--mb", "-m", "--microbatches", help="Microbatches in a step."

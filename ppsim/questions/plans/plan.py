@@ -42,6 +42,7 @@ from ppsim.base.units import format_size, parse_size
 from ppsim.base.workers import count_cores
 from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
+from ppsim.prices.cap import note_above_gpu
 from ppsim.prices.software import SoftwareOptions, parallel_with
 from ppsim.questions.plans.explorer import (
     cap_of,
@@ -434,6 +435,7 @@ def make_task(request: PlanRequest) -> Task:
     machine = read_machine(request.cluster or "")
     gpus, gbs = _gpu_count(request, machine), request.gbs or 0
     cap = _cap_bytes(space.cap) or usable_bytes(machine)
+    note_above_gpu(space.cap, machine)
     base = parallel_with(request.runs, space.precision, model, machine.gpu)
     axes = make_axes(model, machine, space, base, _software_features(request, model))
     machine = use_profile_of(_with_anchor_profile(request, space), machine, model, base)

@@ -31,8 +31,9 @@ class ProfileRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileDiffRequest(Request):
-    """Print the differences of two profiles: settings, and the ratio of each time, with a mark if
-    the spreads do not overlap.
+    """Compare two profiles: settings and times.
+
+    Each time has the ratio of both, with a mark if the spreads do not overlap.
     """
 
     question: ClassVar[str] = "profile diff"

@@ -30,7 +30,7 @@ from ppsim.prices.build import (
     build_costs,
     look_inside_costs,
 )
-from ppsim.prices.cap import Cap, fits_none, read_cap
+from ppsim.prices.cap import Cap, fits_none, note_above_gpu, read_cap
 from ppsim.prices.data_parallel.lengths import DealOptions, LengthOptions
 from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import CostOptions, ask_costs
@@ -120,6 +120,8 @@ def answer(request: CompareRequest) -> Comparison:
     costs, network = price_by_model(
         request.costs, request.network, request.modelled, request.lengths.mbs
     )
+    if costs.modelled:
+        note_above_gpu(request.cap, costs.modelled.machine)
     request = replace(request, costs=costs, network=network)
     cap = read_cap(request.cap) if request.cap else None
     lengths = request.replica_options, request.lengths, request.dealing
@@ -172,19 +174,22 @@ class Comparison(Answer[CompareRequest]):
         """The gain of each step over the baseline's, by name; empty without a model."""
         if not self.steps:
             return {}
+        first, *others = (row for row in self.rows if row.timeline)
+        return {row.name: self._gain(row, first) for row in others}
+
+    def _gain(self, row: Row, over: Row) -> Gain:
+        """Return the gain of a model's step with one schedule over that with another."""
         from ppsim.workload.plans.gains import gain_of
 
-        timed = [(row.name, row.timeline.schedule) for row in self.rows if row.timeline]
-        base, first = timed[0]
-        return {
-            name: gain_of(
-                base,
-                self.steps[base],
-                self.steps[name],
-                is_sliced=max(first.n_slices, schedule.n_slices) > 1,
-            )
-            for name, schedule in timed[1:]
-        }
+        assert row.timeline
+        assert over.timeline
+        slices = row.timeline.schedule.n_slices, over.timeline.schedule.n_slices
+        return gain_of(
+            over.name,
+            self.steps[over.name],
+            self.steps[row.name],
+            is_sliced=max(slices) > 1,
+        )
 
     @cached_property
     def limits(self) -> Limits:
@@ -206,7 +211,7 @@ class Comparison(Answer[CompareRequest]):
         from ppsim.analysis.compare import compare_object
 
         capped = {"cap": self.request.cap, "fits": self._any_fits} if self.request.cap else {}
-        found = compare_object(self.rows, self.inputs)
+        found = compare_object(self.rows, self.inputs) | {"closing": self.verdict}
         for row in found["schedules"]:
             name = row["name"]
             row |= {"step_s": self.steps[name]} if name in self.steps else {}
@@ -226,10 +231,15 @@ class Comparison(Answer[CompareRequest]):
 
     @property
     def verdict(self) -> str:
-        """The fastest schedule against the baseline."""
-        from ppsim.analysis.compare import conclude
+        """The fastest schedule against the baseline, with the predicted gain of a model's step."""
+        from ppsim.analysis.compare import compared_two, conclude
 
-        return conclude(self.rows)
+        two = compared_two(self.rows)
+        if two is None or not self.steps:
+            return conclude(self.rows)
+        best, other = two
+        gain = self._gain(best, other)
+        return conclude(self.rows, f"predicted gain {gain.text}")
 
     @property
     def tone(self) -> str:
@@ -358,6 +368,7 @@ class Comparison(Answer[CompareRequest]):
             "peak act. counts microbatches of a device's 1/P share of the model; * nothing is "
             "faster with less"
         )
+        yield from map(Line, self._range_lines())
         schedules = [timeline.schedule for timeline in self.timelines]
         yield from map(Line, counts_lines(schedules))
         if cap:
@@ -376,6 +387,15 @@ class Comparison(Answer[CompareRequest]):
             gain = self.gains.get(name)
             over = f", {gain.text} over {gain.baseline}" if gain else ""
             yield f"{name} takes {format_number(seconds)} s a step{over}"
+
+    def _range_lines(self) -> Iterator[str]:
+        """Yield a sentence on the ranges of the gains, if the table has gains."""
+        if not self.gains:
+            return
+        line = "four of five measured gains lie in the range in brackets"
+        if not all(gain.checked for gain in self.gains.values()):
+            line += "; gains of schedules that cut sequences are unchecked"
+        yield line
 
     def _versus_headings(self, first: Row) -> list[str]:
         """The headings of the columns that compare times with the first schedule's."""

@@ -56,7 +56,7 @@ def group_of(row: Row) -> str:
     family = row.family
     if not (row.peak and family.flushes):
         return OTHER
-    if family.slices > 1:
+    if family.cuts_sequences:
         return SLICED
     if family.lanes:
         return STREAMS

@@ -487,11 +487,11 @@ class Case:
     model: TrainedModel | None
     loads: Loads
 
-    def simulate(self) -> tuple[list[tuple[Timeline, MemoryModel]], Costs]:
+    def simulate(self, *, quiet: bool = False) -> tuple[list[tuple[Timeline, MemoryModel]], Costs]:
         """Return the timeline and the memory model of each replica, and the costs of mean
-        microbatches, recompute included.
+        microbatches, recompute included; ``quiet`` shows no notes on the schedule.
         """
-        schedule, prices = build(self.spec, self.shape, self.costs, model=self.model)
+        schedule, prices = build(self.spec, self.shape, self.costs, model=self.model, quiet=quiet)
         held, prices = build_memory(schedule, prices, self.costs, self.model)
         load = self.loads.find(schedule, self.costs)
         if load is None:
@@ -509,7 +509,7 @@ class Case:
 
     def fullest(self) -> tuple[Timeline, float]:
         """Return the timeline, and the peak of any device of any replica, in the unit of --cap."""
-        runs, _ = self.simulate()
+        runs, _ = self.simulate(quiet=True)
         return runs[0][0], most_held(runs)[0]
 
     def fix(self, options: str, cap: float, **costs: Any) -> Alternative | None:

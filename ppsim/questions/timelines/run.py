@@ -21,7 +21,7 @@ from ppsim.ask.groups import (
     ShapeOptions,
     cap_option,
 )
-from ppsim.ask.options import Request, flag, flatten, given_object, group, list_options
+from ppsim.ask.options import Request, flag, flatten, given_object, group
 from ppsim.ask.words import (
     count_text,
     counts_lines,
@@ -216,6 +216,10 @@ def answer(request: RunRequest) -> Run | Grid:
     costs, network = price_by_model(
         request.costs, request.network, request.modelled, request.lengths.mbs
     )
+    if costs.modelled:
+        from ppsim.prices.cap import note_above_gpu
+
+        note_above_gpu(request.cap, costs.modelled.machine)
     request = replace(request, costs=costs, network=network)
     spec = request.own or request.schedule.spec
     if request.lowered:
@@ -569,15 +573,10 @@ class Run(Answer[RunRequest]):
 
     def _related_request(self, kind: type[Request], options: dict[str, Any]) -> Any:
         """Return the request of another question with the options of this run."""
-        from ppsim.ask.request import ask
+        from ppsim.ask.request import ask_with
 
         values = flatten(self.request)
-        shared = {
-            option.name: values[option.name]
-            for option in list_options(kind)
-            if option.name in self.request.given
-        }
-        return ask(kind, shared | options)
+        return ask_with(kind, {name: values[name] for name in self.request.given}, options)
 
     def complete(self, document: Document, suffix: str) -> Document:
         """Add messages, the bound, and memory to a document, as far as its format shows them."""

@@ -47,7 +47,7 @@ from ppsim.prices.build import (
     stages_of,
     times_used,
 )
-from ppsim.prices.cap import Cap, fits_none, read_cap
+from ppsim.prices.cap import Cap, fits_none, note_above_gpu, read_cap
 from ppsim.prices.chunked import count_chunks
 from ppsim.prices.options import NAMING_FILES, CostOptions, ask_costs
 from ppsim.prices.parts.modelled import ModelledOptions, price_by_model
@@ -74,6 +74,8 @@ Rows = Sequence[Mapping[str, Any]]
 @dataclass(frozen=True, kw_only=True)
 class SweepRequest(Request):
     """Time schedules over devices, microbatches and chunks.
+
+    COUNTS are numbers (4,8), steps (8:64:8 is 8, 16, ... 64) or factors (4:16:x2 is 4, 8, 16).
 
     -o draws time against memory with the Pareto front, or with --heat a heat map, or writes the
     table (csv, json, parquet). A page (html) has both pictures.
@@ -178,6 +180,8 @@ def sweep(schedules: Sequence[str], **options: Any) -> Shapes:
 def answer(request: SweepRequest) -> Sweep:
     """Time the schedules of the request on each shape of the grid."""
     costs, network = price_by_model(request.costs, request.network, request.modelled, request.mbs)
+    if costs.modelled:
+        note_above_gpu(request.cap, costs.modelled.machine)
     shapes = _grid_shapes(request, costs)
     rows = _time_shapes(request, shapes, costs, network)
     timed = [pair for pair, row in zip(shapes, rows, strict=True) if row["applies"]]

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.notes import note
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 from ppsim.engine.simple.terms import measure_terms
@@ -39,6 +40,8 @@ def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> 
         ]
         return torch_trace.profile_of(traces, command)
     run = read_run(paths)
+    for sentence in run.notes:
+        note(sentence)
     selected = run.drop_first() if iteration == "all" else run.select(iteration)
     return profile_of_run(selected, command)
 
@@ -51,16 +54,16 @@ def profile_of_run(run: RealRun, command: str) -> Profile:
         return replace(torch_trace.profile_of(list(run.traces.values()), command), op=ops)
     terms = measure_terms(run.schedule, run.start, run.end)
     gap, latency = terms.typical_gap, terms.typical_latency
-    note = (
+    text = (
         f"from {len(run.iterations)} iterations of a {run.format} file; between ops a device "
         f"needs {gap:.3g} ms"
     )
     if latency > 0:
-        note += (
+        text += (
             f"; a message takes {latency:.3g} ms, and its size is not shown: --comm "
             f"{latency:.3g} counts it"
         )
-    return Profile(torch_trace.provenance_of(command, note), None, ops)
+    return Profile(torch_trace.provenance_of(command, text), None, ops)
 
 
 def _op_times(run: RealRun) -> Iterator[OpTime]:

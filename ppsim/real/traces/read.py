@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from ppsim.real.traces.run import RealRun
 
 # The format of a file of ppsim with a schedule and its times, which the readers of drafts read.
 TIMELINE = "timeline"
+MOST_NAMED = 3  # files that a note names
 
 
 @cache
@@ -80,7 +82,21 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
         return _read_other(source, files)
     of_format = {path: file for path, file in files.items() if path in reader_of}
     others = {path: file for path, file in files.items() if path not in reader_of}
-    return formats[0].read(RunFiles(source, of_format, others, schedule, unit))
+    run = formats[0].read(RunFiles(source, of_format, others, schedule, unit))
+    unread = [path for path in paths if path in others and not formats[0].uses(others[path])]
+    return replace(run, notes=(*run.notes, _unread_note(unread))) if unread else run
+
+
+def _unread_note(paths: Sequence[str]) -> str:
+    """Return a sentence on files that the user named and that no reader of runs knows."""
+    names = [f"'{name_of(path)}'" for path in paths[:MOST_NAMED]]
+    if more := len(paths) - len(names):
+        names.append(f"{more:,} more")
+    *first, last = names
+    named = f"{', '.join(first)} and {last}" if first else last
+    if len(paths) == 1:
+        return f"{named} is not a file of this run, and was left out"
+    return f"{named} are not files of this run, and were left out"
 
 
 def _reader_of(file: TraceFile) -> Reader | None:

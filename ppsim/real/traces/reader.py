@@ -79,6 +79,7 @@ class Reader:
         takes_unit: whether files may leave out the unit of times.
         resembles: returns whether a file that does not match is by the same tool; ``read`` then
             explains why it is not a run.
+        uses: returns whether the run needs a file of another format, such as its settings.
     """
 
     name: str
@@ -90,3 +91,4 @@ class Reader:
     suffixes: tuple[str, ...] = (".json",)
     takes_unit: bool = False
     resembles: Callable[[TraceFile], bool] = lambda file: False
+    uses: Callable[[TraceFile], bool] = lambda file: False

@@ -202,6 +202,12 @@ class Machine:
         )
 
     @property
+    def memory_bytes(self) -> float:
+        """Bytes of memory of a GPU; in a mixed cluster of the largest."""
+        gpus = [kind.machine.gpu for kind in self.kinds] or [self.gpu]
+        return max(gpu.memory_gib for gpu in gpus) * 2**30
+
+    @property
     def reversed(self) -> Machine:
         """The same machine with the last kind of nodes first."""
         return replace(self, kinds=self.kinds[::-1])

@@ -31,6 +31,7 @@ from ppsim.workload.plans.space import (
     Candidate,
     Group,
     HeldAtLeast,
+    cuts_sequences,
     groups,
     layout_layers,
     least_memory,
@@ -184,7 +185,7 @@ class GroupBounds:
         in_order = (
             candidate.vp == 1
             and candidate.schedule not in TWO_REPLICAS
-            and not (candidate.schedule and find(candidate.schedule).slices > 1)
+            and not cuts_sequences(candidate.schedule)
             and not self.task.axes.base.post_validation
         )
         layers = self.layers[key]

@@ -104,6 +104,11 @@ class Axes:
     joints: tuple[int, ...] = ()
 
 
+def cuts_sequences(schedule: str) -> bool:
+    """Return True if a plan's schedule cuts sequences into slices; '' is a plan without one."""
+    return bool(schedule) and find(schedule).cuts_sequences
+
+
 @lru_cache(maxsize=256)
 def with_techniques(
     base: Parallel, paired: bool, zero: int, offload: int, schedule: str = ""

@@ -109,7 +109,4 @@ class Findings:
 
 def usable_bytes(machine: Machine) -> float:
     """Return the bytes of the largest GPU that training can use (see ``RESERVE``)."""
-    largest = max(
-        [kind.machine.gpu.memory_gib for kind in machine.kinds] or [machine.gpu.memory_gib]
-    )
-    return largest * 2**30 * (1 - RESERVE)
+    return machine.memory_bytes * (1 - RESERVE)

@@ -22,6 +22,8 @@ SIZES = {"tp": [4], "pp": [2], "cp": [1], "mbs": [1], "zero": [1], "offload": [0
 ONE = {"gpus": 32, "gbs": 64, "schedules": ["1f1b"], "recomputes": "none", **SIZES}
 WORDS = "plan --model llama3-70b --cluster dgx-h100 --gpus 32 --gbs 64 --schedules 1f1b "
 WORDS += "--recomputes none --tp 4 --pp 2 --cp 1 --mbs 1 --zero 1 --offload 0,1"
+# the plans of these tests need more memory than the GPU has
+pytestmark = pytest.mark.filterwarnings("ignore:--cap .* is above the 80 GiB of a GPU")
 
 
 @pytest.fixture(autouse=True)

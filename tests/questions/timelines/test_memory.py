@@ -116,6 +116,19 @@ def test_over_the_cap_exits_1_and_says_who_when_how_much_and_what_fits():
         assert invoke(*again).exit_code == 0
 
 
+@pytest.mark.parametrize("command", ["memory", "run"])
+def test_the_search_for_alternatives_prints_no_notes_on_them(command):
+    """A note on the number of stages is about the schedule that was asked for."""
+    words = (command, "1f1b", "--stages", "4", "--mb", "8", "--cap", "3")
+    code, _, said = commands.answer(*words)
+    assert code == 1
+    assert said.startswith("Error: 1f1b does not fit 3 activations")
+    assert "--schedule v-half --stages 8" in said
+    code, _, said = commands.answer(command, "v-half", *words[2:])
+    assert said.startswith("4 stages are 2 devices: v-half has 2 stages on each")
+    assert said.count("stages on each") == 1
+
+
 def test_alternatives_with_other_stages_are_held_to_the_same_memory():
     """4 activations of a device's share are 16 of a quarter of its layers and 8 of a half: one cap
     for all.
@@ -226,7 +239,7 @@ def test_breakdown_has_a_row_per_device(model):
     [
         ("80GiB", False, "the bytes of an activation are not known"),
         ("80", True, "has no unit"),
-        ("lots", False, "not a size: 'lots'"),
+        ("lots", False, "--cap: not a size: 'lots'"),
     ],
 )
 def test_a_cap_that_does_not_compare_is_refused(model, cap, bytes_known, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +80,42 @@ def test_a_table_in_parquet_gives_a_profile(tmp_path):
         "calibrate", "--from-trace", str(tmp_path), "-o", str(tmp_path / "costs.toml")
     )
     assert (code, (tmp_path / "costs.toml").exists()) == (0, True), said
+
+
+DATA = Path(__file__).parents[2] / "data"
+TRACES = tuple(str(DATA / "traces" / f"gpipe-rank{rank}.json.gz") for rank in (0, 1))
+RECORDED = str(DATA / "real_runs" / "recorded_1f1b")
+PRIMUS = DATA / "real_runs" / "primus_pp8"
+
+
+@pytest.mark.parametrize("run", [TRACES, (RECORDED,)], ids=["kineto", "table"])
+def test_a_file_that_no_reader_knows_is_named(run, tmp_path):
+    """It was left out in silence where another file is of a known format."""
+    other = tmp_path / "s.csv"
+    other.write_text("a,b\n1,2\n")
+    sentence = f"'{other}' is not a file of this run, and was left out"
+    calibrate = ("calibrate", "-o", str(tmp_path / "p.toml"), "--from-trace")
+    for command in (("read",), calibrate):
+        code, printed, noted = answer(*command, *run, str(other))
+        assert code == 0
+        assert sentence in " ".join((printed + noted).split())
+        code, printed, noted = answer(*command, *run, *["--force"] * (command is calibrate))
+        assert code == 0
+        assert "of this run" not in printed + noted
+
+
+def test_many_such_files_are_counted(tmp_path):
+    """A note names three, and JSON has it too."""
+    others = [tmp_path / f"{name}.txt" for name in "abcde"]
+    for other in others:
+        other.write_text("hello\n")
+    found = json.loads(answer("read", *TRACES, *map(str, others), "--json")[1])
+    named = ", ".join(f"'{other}'" for other in others[:3])
+    assert f"{named} and 2 more are not files of this run, and were left out" in found["notes"]
+
+
+def test_a_file_that_the_run_needs_is_not_left_out():
+    """Primus' config.json has no ops, and its settings are used; in a folder others are ignored."""
+    ranks = [str(PRIMUS / f"pp_rank_{rank}.json.gz") for rank in range(8)]
+    for words in ([*ranks, str(PRIMUS / "config.json")], [str(PRIMUS)]):
+        assert json.loads(answer("read", *words, "--json")[1])["notes"] == []

@@ -172,6 +172,20 @@ def test_the_verdict_is_that_of_the_command(app, words, fields):
     assert report["verdict"] == json.loads(ran.stdout)["verdict"]
 
 
+def test_a_gain_of_a_model_that_nothing_checks_is_said_to_be_unchecked(app):
+    """As ``compare`` says it; costs given as numbers are exact."""
+    shape, machine = {"devices": 4, "mb": 8}, {"model": "llama3-8b", "cluster": "dgx-h100"}
+    for names, more, is_said in (
+        ("1f1b seq1f1b", machine, True),
+        ("1f1b zb-1p seq1f1b", machine, False),
+        ("1f1b seq1f1b", {}, False),
+        ("seq1f1b", machine, False),
+    ):
+        fields = asked(names, **shape, **more)
+        verdict = json.loads(ask(app, "/view", fields=fields)[1])["verdict"]
+        assert verdict.endswith("; this gain is predicted and unchecked") == is_said, verdict
+
+
 def test_the_reasons_are_those_of_explain(app):
     """Of the first schedule that takes the shape."""
     fields = asked("dualpipe 1f1b:1 zb-1p", devices=2, mb=3, tf=2, slices=1)
@@ -368,7 +382,7 @@ SMALL = {"devices": 4, "mb": 8}
         (asked("1f1b", **SMALL, mb_scale="dropped:none.csv"), "which may be a file"),
         (asked("1f1b", **SMALL, tf={"a": 1}), "tf: not a text, number"),
         (asked("1f1b", **SMALL, tf=[1, None]), "tf: not a text, number"),
-        (asked("1f1b", **SMALL, links=[["0-1=2"]]), "links: not a text, number"),
+        (asked("1f1b", **SMALL, link=[["0-1=2"]]), "link: not a text, number"),
         (asked("1f1b", devices=True, mb=8), "not a whole number"),
         (asked("1f1b", **SMALL, recompute="some"), "not a rule of recompute"),
         ([], "not a JSON object"),
@@ -452,9 +466,9 @@ def test_values_may_be_texts_numbers_or_lists_of_them(app):
     """As many forms of the same give the same report."""
     forms: list[dict[str, object]] = [
         {"tf": "1,2", "mb": "8", "link": "0-1=2"},
-        {"tf": [1, 2], "mb": 8, "links": ["0-1=2"]},
+        {"tf": [1, 2], "mb": 8, "link": ["0-1=2"]},
     ]
-    forms.append({"tf": ["1", 2], "microbatches": 8, "links": "0-1=2", "comm": None})
+    forms.append({"tf": ["1", 2], "microbatches": 8, "link": "0-1=2", "comm": None})
     reports = {ask(app, "/view", fields=asked("gpipe", devices=2, **form))[1] for form in forms}
     assert len(reports) == 1
     assert json.loads(reports.pop())["timelines"][0]["makespan"] > 8

@@ -955,7 +955,7 @@ def test_a_models_pipeline_is_drawn_by_the_run_that_it_prints(schedule, options)
     step's pipeline.
     """
     sizes = {"ep": 4, "dp": 4, "pp": 4, "mb": 12, "schedule": schedule, "overlap_a2a": True}
-    found = ask_model("deepseek-v2-lite", machine="dgx-h100", **sizes, **options).to_json()
+    found = ask_model("deepseek-v2-lite", cluster="dgx-h100", **sizes, **options).to_json()
     assert ("--tfb" in found["run"]) == (schedule != "zb-1p")
     ran = json.loads(invoke(*shlex.split(found["run"])[1:], "--json").stdout)
     assert ran["makespan"] / 1e3 == pytest.approx(found["step"]["pipeline"], rel=2e-5)

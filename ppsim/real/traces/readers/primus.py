@@ -86,6 +86,11 @@ def is_config(text: str) -> bool:
     return text.lstrip().startswith("{") and '"pp_size"' in text and '"fwd_start"' not in text
 
 
+def is_config_file(file: TraceFile) -> bool:
+    """Return whether a file is a config.json of Primus."""
+    return file.is_text and is_config(file.text)
+
+
 def read_files(run: RunFiles) -> RealRun:
     """Read a run from each rank's file, and from a config.json that is given or in the folder."""
     texts = run.texts
@@ -95,7 +100,7 @@ def read_files(run: RunFiles) -> RealRun:
 def _find_config(others: Mapping[str, TraceFile], rank_path: str) -> str | None:
     """Return the config.json among other files, or in the folder of a rank's file, or None."""
     for file in others.values():
-        if file.is_text and is_config(file.text):
+        if is_config_file(file):
             return file.text
     for name in ("config.json", "config.json.gz"):
         path = Path(rank_path).parent / name
@@ -323,4 +328,5 @@ READER = Reader(
     place=20,
     matches=matches,
     read=read_files,
+    uses=is_config_file,
 )
