@@ -28,11 +28,13 @@ const press = (id, on) => $(id).setAttribute('aria-pressed', on);
 /** Return the columns of numbers for a place of the page. */
 const columnsOf = place => REPORT.columns.filter(({ places }) => places.includes(place));
 
-const shapeOf = t => `${t.devices} devices × ${t.chunks} chunk${t.chunks > 1 ? 's' : ''} = ${t.stages} stages, ${t.work}`;
+const countText = (count, word) => `${count} ${word}${count === 1 ? '' : 's'}`;
+const shapeOf = t =>
+  `${countText(t.devices, 'device')} × ${countText(t.chunks, 'chunk')} = ${countText(t.stages, 'stage')}, ${t.work}`;
 
 function showHeader() {
   const shapes = new Set(TIMELINES.map(shapeOf));
-  const sizes = new Set(TIMELINES.map(t => `${t.devices} devices, ${t.work}`));
+  const sizes = new Set(TIMELINES.map(t => `${countText(t.devices, 'device')}, ${t.work}`));
   $('shape').textContent = [...(shapes.size === 1 ? shapes : sizes)].join(' · ');
   const { command } = REPORT.inputs;
   $('command').hidden = !command;
