@@ -35,6 +35,7 @@ from ppsim.show.files.provenance import read_inputs
 from ppsim.show.files.writers.html import contents
 from tests.browser import shown, started
 from tests.commands import invoke
+from tests.real_runs import UNEQUAL
 
 pytestmark = pytest.mark.slow  # matplotlib draws dozens of figures
 COMMAND = "ppsim validate --devices 4"
@@ -284,6 +285,17 @@ def test_the_page_compares_runs_by_terms_that_sum_to_their_makespans(two):
     )
     assert len(story["levels"]) == len(story["errors"][1]["texts"]) == 5
     assert [*story["said"]] == story["levels"]
+
+
+def test_the_page_of_a_job_has_its_verdict_and_names_the_replica_that_it_shows(tmp_path):
+    """The chart predicts one replica from its other steps, which is another number."""
+    target = tmp_path / "x.html"
+    done = invoke("validate", "--trace", str(UNEQUAL), "-o", str(target), "--json")
+    assert done.exit_code == 0
+    verdict, page = json.loads(done.stdout)["verdict"], target.read_text()
+    assert verdict in page
+    assert page.count("held-out predictions are off by") == page.count(verdict)
+    assert "predicted and measured: replica 19 alone, costs from the other steps" in page
 
 
 @pytest.mark.slow
