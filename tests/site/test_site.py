@@ -187,6 +187,23 @@ def test_pages_fit_every_screen_and_keep_the_rules_of_axe(site, browser, theme, 
     browser.ask("Emulation.clearDeviceMetricsOverride")
 
 
+@pytest.mark.browser
+@needs_generator
+def test_tables_of_keys_and_schedules_fit_a_phone(site, browser):
+    screen = {"width": PHONE[0], "height": PHONE[1], "deviceScaleFactor": 1, "mobile": True}
+    browser.ask("Emulation.setDeviceMetricsOverride", **screen)
+    hidden = (
+        "[...document.querySelectorAll('.md-typeset__scrollwrap')].map(e => e.scrollWidth - "
+        "e.clientWidth)"
+    )
+    for page in ("formats/model", "formats/gpu", "schedules/index"):
+        show(browser, site, page)
+        found = browser.run(hidden)
+        assert found, page
+        assert max(found) <= 0, page
+    browser.ask("Emulation.clearDeviceMetricsOverride")
+
+
 def show(browser: Browser, site: Path, page: str) -> None:
     """Open a page of the site."""
     browser.ask("Page.navigate", url="about:blank")

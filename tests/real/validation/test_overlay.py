@@ -168,6 +168,15 @@ def test_all_panels_share_one_time_axis_named_at_the_bottom(two):
     assert [axes.get_xlabel() for axes in page.axes] == ["", "", "", "time (ms)"]
 
 
+def test_a_narrow_figure_names_every_schedule():
+    """The makespans make room for the name, also where the costs are not held out."""
+    made = session("1f1b")
+    page = plot_overlay(made.validation, ["Interleaved"], "paper", 3.3)
+    texts = words(page.axes[0])
+    assert "Interleaved" in texts
+    assert "not held out" in " ".join(texts)
+
+
 def test_the_height_grows_with_the_schedules(two):
     one = figure(session("1f1b")).get_figheight()
     many = figure(session(*["1f1b"] * 8)).get_figheight()
