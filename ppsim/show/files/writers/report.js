@@ -72,10 +72,16 @@ function comparison() {
   return table(head, rows, 'Comparison');
 }
 
+/** Return a device's idle share of the iteration; of an order that cannot run, until the last op that can. */
+function idleShare({ idle, makespan, edited }, device) {
+  const whole = edited ? edited.makespan : makespan;
+  return whole ? idle[device] / whole : 0;
+}
+
 function perDevice(timeline) {
   const [busy, idle] = [timeline.busy, timeline.idle].map(inColumn);
   const rows = busy.map((_, device) => [
-    `device ${device}`, timeline.offsets[device + 1] - timeline.offsets[device], busy[device], idle[device], percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0),
+    `device ${device}`, timeline.offsets[device + 1] - timeline.offsets[device], busy[device], idle[device], percent(idleShare(timeline, device)),
     timeline.peak_activations[device], ...(timeline.peak_memory ? [timeline.held[device]] : []),
   ]);
   const head = ['device', 'ops', `busy (${REPORT.unit})`, `idle (${REPORT.unit})`, 'idle share', 'peak activations',

@@ -106,7 +106,7 @@ function notes({ timeline, devices, top, row, lane }, geometry, theme) {
   const size = clamp(row, 9, 11);
   return everyDevice(devices.length, textStep(row)).map(at => {
     const device = devices[at];
-    const idle = percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0, 0);
+    const idle = percent(idleShare(timeline, device), 0);
     const note = geometry.narrow ? idle : `${idle} idle · ${timeline.held[device]}`;
     return text(x, top + (at + (1 - lane) / 2) * row + 0.36 * size, size, theme.muted, note);
   }).join('');
