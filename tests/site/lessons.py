@@ -12,6 +12,7 @@ from ppsim.ask.write import document_writers
 from ppsim.questions.timelines.run import Run, run
 from ppsim.show.files.document import Document
 from tests.guides.replay import ROOT
+from tests.site.links_out import add_links
 
 LESSONS = ROOT / "gallery" / "site" / "lessons.toml"
 PROOF = "no order of these ops takes less"
@@ -72,8 +73,15 @@ def lessons_page() -> str:
 def write_lessons(folder: Path) -> None:
     """Write the page of each lesson into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, lesson in read_lessons().items():
-        write_lesson(lesson, folder / f"{name}.html")
+    lessons = read_lessons()
+    names = list(lessons)
+    for number, (name, lesson) in enumerate(lessons.items(), start=1):
+        target = folder / f"{name}.html"
+        write_lesson(lesson, target)
+        links = {"all lessons": "index.html"}
+        if number < len(names):
+            links[f"next: {lessons[names[number]].title}"] = f"{names[number]}.html"
+        add_links(target, links)
 
 
 def write_lesson(lesson: Lesson, target: Path) -> None:

@@ -15,6 +15,7 @@ from tests.gallery.figures import run_quietly
 from tests.gallery.schedules import DEVICES, MICROBATCHES, PROFILE, SHAPE
 from tests.guides.replay import ROOT
 from tests.site.fields import cell
+from tests.site.links_out import add_links
 
 WHEN = ROOT / "gallery" / "site" / "when.toml"
 PLACEMENTS = {
@@ -166,9 +167,16 @@ def playground_page() -> str:
 
 
 def write_playground(folder: Path) -> None:
-    """Write the page of each schedule into a folder, as the command writes it."""
+    """Write the page of each schedule into a folder, as the command writes it, with links to the
+    site.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    playground = {"all schedules": "index.html"}
     for family in schedules.families():
-        words = ["run", family.name, *SHAPE.split(), "-o", str(folder / f"{family.name}.html")]
-        run_quietly(words)
-    run_quietly(["run", "1f1b", *SHAPE.split(), "--blank", "-o", str(folder / "blank.html")])
+        target = folder / f"{family.name}.html"
+        run_quietly(["run", family.name, *SHAPE.split(), "-o", str(target)])
+        about = {f"about {family.title}": f"../schedules/{family.name}.html"}
+        add_links(target, playground | about)
+    blank = folder / "blank.html"
+    run_quietly(["run", "1f1b", *SHAPE.split(), "--blank", "-o", str(blank)])
+    add_links(blank, playground)

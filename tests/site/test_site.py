@@ -9,6 +9,7 @@ import re
 import tomllib
 from importlib.resources import files
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -24,6 +25,7 @@ from tests.site import __main__ as command
 from tests.site.build import FORMATS, LIVE
 from tests.site.commands import command_of, command_pages, option_rows
 from tests.site.fields import attributes, cell, code
+from tests.site.lessons import read_lessons
 from tests.site.links import link_faults
 from tests.site.schedules import uses
 
@@ -79,6 +81,21 @@ def test_every_schedule_command_function_guide_and_format_has_its_page(site):
     assert {name.lower() for name in ppsim.__all__} <= {
         name.removesuffix("-class") for name in functions
     }
+
+
+@pytest.mark.slow
+@needs_generator
+def test_a_page_to_edit_leads_back_to_the_site_and_a_lesson_to_the_next(site):
+    """It is one file that ppsim wrote, without the site's navigation."""
+    links = re.compile(r'<a href="([^"]+)"')
+    for family in schedules.families():
+        page = (site / "playground" / f"{family.name}.html").read_text()
+        assert links.findall(page) == ["index.html", f"../schedules/{family.name}.html"]
+    names = list(read_lessons())
+    for name, following in pairwise([*names, None]):
+        page = (site / "lessons" / f"{name}.html").read_text()
+        further = [f"{following}.html"] if following else []
+        assert links.findall(page) == ["index.html", *further]
 
 
 @pytest.mark.slow
@@ -184,6 +201,23 @@ def test_pages_fit_every_screen_and_keep_the_rules_of_axe(site, browser, theme, 
         assert found["passes"] > 20
         assert found["violations"] == [], page
         assert browser.errors == []
+    browser.ask("Emulation.clearDeviceMetricsOverride")
+
+
+@pytest.mark.browser
+@needs_generator
+def test_tables_of_keys_and_schedules_fit_a_phone(site, browser):
+    screen = {"width": PHONE[0], "height": PHONE[1], "deviceScaleFactor": 1, "mobile": True}
+    browser.ask("Emulation.setDeviceMetricsOverride", **screen)
+    hidden = (
+        "[...document.querySelectorAll('.md-typeset__scrollwrap')].map(e => e.scrollWidth - "
+        "e.clientWidth)"
+    )
+    for page in ("formats/model", "formats/gpu", "schedules/index"):
+        show(browser, site, page)
+        found = browser.run(hidden)
+        assert found, page
+        assert max(found) <= 0, page
     browser.ask("Emulation.clearDeviceMetricsOverride")
 
 

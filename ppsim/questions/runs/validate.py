@@ -338,7 +338,12 @@ class ValidatedJob(Answer[ValidateRequest]):
 
     def writers(self, output: OutputOptions) -> Writers:
         """Return the writer of each -o: the predicted above the measured timeline of a replica."""
-        return _compare(self.request, _record_of(self.request, self.run)).writers(output)
+        record = _record_of(self.request, self.run)
+        shown = f"costs from {record.settings['costs']}"
+        if len(self.errors.job.replicas) > 1:
+            shown = f"replica {self.run.replica} alone, {shown}"
+        record = replace(record, settings={**record.settings, "shown": shown})
+        return replace(_compare(self.request, record), whole_verdict=self.verdict).writers(output)
 
 
 @dataclass(frozen=True)
@@ -349,11 +354,13 @@ class Validated(Answer[ValidateRequest]):
         record: the measurements.
         validation: the errors of the predictions.
         loss_note: the reason why runs are missing; empty if none is.
+        whole_verdict: the verdict on the job of which these runs are a part; empty if none is.
     """
 
     record: Record
     validation: Validation
     loss_note: str = ""
+    whole_verdict: str = ""
 
     @cached_property
     def _value(self) -> dict[str, Any]:
@@ -379,6 +386,8 @@ class Validated(Answer[ValidateRequest]):
     @property
     def verdict(self) -> str:
         """The error of the predictions against the tolerance."""
+        if self.whole_verdict:
+            return self.whole_verdict
         verdicts = self.validation.verdicts
         held_out = any(verdict.held_out for verdict in verdicts)
         return verdict_of(self._value, held_out, count_text(len(verdicts), "run"))

@@ -117,10 +117,10 @@ def shift_curve(verdict: Verdict) -> Curve:
 
 
 def note_of(record: Record) -> str:
-    """Return the kind of emulation, which must accompany every number of an emulated record; empty
-    for real runs.
+    """Return what must accompany every number of a record: the kind of emulation, or the part of a
+    job that it shows; empty for other runs.
     """
-    return str(record.settings.get("emulation", ""))
+    return str(record.settings.get("emulation", record.settings.get("shown", "")))
 
 
 def inputs_of(record: Record) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Overlay:
         return self.verdict.best.makespan, self.verdict.makespan
 
     def facts(self, design: Design) -> str:
-        """Return both makespans and the error if they fit into one line, otherwise the error.
+        """Return both makespans and the error if they fit right of the title, otherwise the error.
 
         The error states whether its costs come from the same schedule.
         """
@@ -75,7 +75,10 @@ class Overlay:
         error = format_change(self.verdict.errors["held-out"])
         error += "" if self.verdict.held_out else ", not held out"
         full = f"measured {measured} ms, predicted {predicted} ms, {error}"
-        return full if text_width(full, design.font - 0.5) <= design.across / POINT else error
+        named = text_width(self.title, design.font + 0.5, "bold") + 10
+        return (
+            full if named + text_width(full, design.font - 0.5) <= design.across / POINT else error
+        )
 
 
 def plot_overlay(

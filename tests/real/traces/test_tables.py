@@ -17,7 +17,8 @@ from ppsim.real.traces.read import read_run
 from ppsim.real.traces.run import RealRun
 from ppsim.real.traces.tables.words import group_of, kind_of, meanings
 from ppsim.schedules import recognise
-from tests.real_runs import RECORDED, STRAGGLERS, ops_rows, simulated, write_csv
+from tests.commands import invoke
+from tests.real_runs import RECORDED, STRAGGLERS, UNEQUAL, ops_rows, simulated, write_csv
 
 MEGATRON = {
     "iteration": "step",
@@ -476,6 +477,20 @@ def test_ops_of_one_device_at_the_same_time_are_said(start, said, tmp_path):
     run, _ = read_job(tmp_path / "ops.csv")
     found = [note for note in run.notes if "overlap" in note]
     assert [note[: len(said)] for note in found] == ([said] if said else [])
+
+
+def test_an_op_ends_when_the_next_starts_if_clocks_say_a_little_later(tmp_path):
+    """Else a device would hold both activations for a moment, and no file could be written."""
+    (tmp_path / "ops.csv").write_text(OVERLAPPING.format(start=9.99))
+    run, _ = read_job(tmp_path / "ops.csv")
+    assert run.end[0, :2].tolist() == [9.99, 15.0]
+    run, job = read_job(UNEQUAL)
+    first = run.schedule.offsets[1:-1]
+    late = np.delete(run.end[:, :-1] - run.start[:, 1:], first - 1, axis=1)
+    assert late.max() <= 0.0
+    step, target = str(job.iterations[0]), str(tmp_path / "x.json")
+    written = invoke("convert", str(UNEQUAL), "--iteration", step, "-o", target)
+    assert written.exit_code == 0, written.output
 
 
 def test_a_pair_does_not_overlap(tmp_path):

@@ -35,6 +35,7 @@ from ppsim.show.files.provenance import read_inputs
 from ppsim.show.files.writers.html import contents
 from tests.browser import shown, started
 from tests.commands import invoke
+from tests.real_runs import UNEQUAL
 
 pytestmark = pytest.mark.slow  # matplotlib draws dozens of figures
 COMMAND = "ppsim validate --devices 4"
@@ -167,6 +168,15 @@ def test_all_panels_share_one_time_axis_named_at_the_bottom(two):
     assert [axes.get_xlabel() for axes in page.axes] == ["", "", "", "time (ms)"]
 
 
+def test_a_narrow_figure_names_every_schedule():
+    """The makespans make room for the name, also where the costs are not held out."""
+    made = session("1f1b")
+    page = plot_overlay(made.validation, ["Interleaved"], "paper", 3.3)
+    texts = words(page.axes[0])
+    assert "Interleaved" in texts
+    assert "not held out" in " ".join(texts)
+
+
 def test_the_height_grows_with_the_schedules(two):
     one = figure(session("1f1b")).get_figheight()
     many = figure(session(*["1f1b"] * 8)).get_figheight()
@@ -284,6 +294,17 @@ def test_the_page_compares_runs_by_terms_that_sum_to_their_makespans(two):
     )
     assert len(story["levels"]) == len(story["errors"][1]["texts"]) == 5
     assert [*story["said"]] == story["levels"]
+
+
+def test_the_page_of_a_job_has_its_verdict_and_names_the_replica_that_it_shows(tmp_path):
+    """The chart predicts one replica from its other steps, which is another number."""
+    target = tmp_path / "x.html"
+    done = invoke("validate", "--trace", str(UNEQUAL), "-o", str(target), "--json")
+    assert done.exit_code == 0
+    verdict, page = json.loads(done.stdout)["verdict"], target.read_text()
+    assert verdict in page
+    assert page.count("held-out predictions are off by") == page.count(verdict)
+    assert "predicted and measured: replica 19 alone, costs from the other steps" in page
 
 
 @pytest.mark.slow

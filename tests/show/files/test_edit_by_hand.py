@@ -265,6 +265,11 @@ def test_an_order_that_cannot_run_says_which_ops_wait_as_check_does(page, browse
     assert text.split(" · ")[0].endswith(" ops run, until 1 t_F.")
     browser.wait("document.querySelector('#marks .stuck')")
     assert browser.run("document.documentElement.hasAttribute('data-stuck')")
+    shares = [idle / found["makespan"] for idle in found["idle"]]  # of the time that runs
+    rows = "[...document.querySelectorAll('#tables tbody tr')].map(row => row.cells[4].textContent)"
+    assert browser.run(rows) == [f"{share:.1%}" for share in shares]
+    notes = browser.run("[...document.querySelectorAll('#marks text')].map(e => e.textContent)")
+    assert [note for note in notes if note.startswith(f"{shares[1]:.0%} idle")]
     browser.run("ppsim.undo(); ppsim.undo()")
     assert not browser.run("document.documentElement.hasAttribute('data-stuck')")
 
@@ -439,6 +444,20 @@ def test_what_cannot_be_edited_says_why(command, why, page, browser):
 def test_a_page_without_costs_has_no_switch(page, browser):
     page("diff 1f1b zb-1p --devices 4 --mb 8", on=False)
     assert browser.run("document.getElementById('edit').hidden")
+
+
+@pytest.mark.browser
+def test_an_explanation_says_that_it_is_of_the_schedule_before_the_edits(page, browser):
+    """Above all of its parts, the changes that it suggests included."""
+    page("explain 1f1b --stages 2 --mb 3")
+    browser.run("ppsim.splitAll()")
+    order = (
+        "getComputedStyle(document.getElementById('story'), '::before')",
+        "...[...document.querySelectorAll('#story > .part')].map(part => getComputedStyle(part))",
+    )
+    first, *parts = browser.run(f"[{', '.join(order)}].map(style => +style.order)")
+    assert len(parts) > 2
+    assert first < min(parts)
 
 
 @pytest.mark.browser

@@ -138,6 +138,10 @@ def test_the_cap_slides_and_a_row_is_shown_from_near(made, tmp_path):
         assert f"{format_number(best)} s a step, +" in said
         assert said.endswith("GiB less")
         browser.run("document.querySelector('#plans tbody tr:nth-child(2) button').click()")
+        above = "document.querySelector('#chart .point.on') === document.querySelector("
+        assert browser.run(f"{above}'#chart svg > :last-child')")
+        opaque = "getComputedStyle(document.querySelector('#chart .point.on')).opacity"
+        assert browser.run(opaque) == "1"
         near = browser.run("document.getElementById('plan').textContent")
         assert "--tensor-model-parallel-size" in near
         second = columns["step_s"][columns["listed"].index(2)]

@@ -47,6 +47,7 @@ def job_of(table: OpTable) -> tuple[Job, Times, tuple[str, ...]]:
         table.source, ops[common], np.median(start, (0, 1)), np.median(end, (0, 1))
     )
     notes += _overlap_sentences(grid, schedule, start, end)
+    end = _without_small_overlaps(schedule, start, end)
     offset = _device_offsets(schedule, start, end, notes)
     between, begins, ends = find_between(grid, schedule, start, notes)
     offset = offset + _replica_offsets(between, begins, ends, end, notes)[:, :, None]
@@ -111,12 +112,9 @@ def _overlap_sentences(grid: Grid, schedule: Schedule, start: Times, end: Times)
 
     A device runs one op at a time, so the makespan of these ops in a row is longer than measured.
     """
-    ops = np.flatnonzero(schedule.computes)
-    first, second = ops[:-1], ops[1:]
-    in_row = (schedule.device[first] == schedule.device[second]) & (schedule.pair[first] != second)
-    first, second = first[in_row], second[in_row]
+    first, second = _neighbours(schedule)
     early = end[:, :, first] - start[:, :, second]
-    least = TOLERANCE * float(np.median(end.max(axis=2) - start.min(axis=2)))
+    least = _clock_tolerance(start, end)
     if not (early > least).any():
         return
     k, r, at = np.unravel_index(int(early.argmax()), early.shape)
@@ -128,6 +126,34 @@ def _overlap_sentences(grid: Grid, schedule: Schedule, start: Times, end: Times)
         + (f"; likewise {count} pairs of ops in all" if count > 1 else "")
         + ": simulations run one after the other"
     )
+
+
+def _neighbours(schedule: Schedule) -> tuple[Ints, Ints]:
+    """Return each op that computes and the next one of its device, except the two of a pair."""
+    ops = np.flatnonzero(schedule.computes)
+    first, second = ops[:-1], ops[1:]
+    in_row = (schedule.device[first] == schedule.device[second]) & (schedule.pair[first] != second)
+    return first[in_row], second[in_row]
+
+
+def _clock_tolerance(start: Times, end: Times) -> float:
+    """Return the time by which clocks may differ without a correction."""
+    return TOLERANCE * float(np.median(end.max(axis=2) - start.min(axis=2)))
+
+
+def _without_small_overlaps(schedule: Schedule, start: Times, end: Times) -> Times:
+    """Return ``end`` without overlaps of a device's ops within the tolerance of clocks: an op ends
+    when the next one starts. Else both would hold their activations for a moment.
+    """
+    first, second = _neighbours(schedule)
+    next_start = start[:, :, second]
+    early = end[:, :, first] - next_start
+    small = (early > 0) & (early <= _clock_tolerance(start, end))
+    shortened = end.copy()
+    shortened[:, :, first] = np.where(small, next_start, end[:, :, first])
+    twin = schedule.second_of_pairs
+    shortened[:, :, schedule.first_of_pairs] = shortened[:, :, twin]
+    return shortened
 
 
 def _device_offsets(schedule: Schedule, start: Times, end: Times, notes: list[str]) -> Times:

@@ -198,10 +198,11 @@ class Panel:
         peak = format_number(peak_share(metrics, shape_of(timeline.schedule)))
         if self.memory is not None:  # the largest value of the curve below, in its unit
             peak = format_held(float(self.memory.peak.max()), self.memory.unit)
+        devices, whole = timeline.schedule.n_devices, timeline.schedule.whole_microbatches
+        noun = "batch" if timeline.schedule.feeds_back else "microbatch"
         return (
-            f"{timeline.schedule.n_devices} devices",
-            f"{timeline.schedule.whole_microbatches} "
-            f"{'batches' if timeline.schedule.feeds_back else 'microbatches'}",
+            f"{devices} device{'s' if devices != 1 else ''}",
+            f"{whole} {noun}{'es' if whole != 1 else ''}",
             f"T = {format_number(metrics.makespan)}{unit}",
             f"bubble {format_share(metrics.bubble_rate)}",
             f"peak {peak}",

@@ -166,7 +166,7 @@ function editedTimeline(sheet, state, original) {
     ...original, offsets, ops, curves, edited: answer, drawn: times, kept, fold: undefined, path: undefined, merged: null, links: undefined,
     makespan: times.end_of_all, microbatches: state.sources.length, work: original.work.replace(/^\d+ microbatch(es)?/, `${whole} microbatch${whole === 1 ? '' : 'es'}`),
     waits: original.waits && answer.valid ? waitsOfRows(idleOfQueues(sheet, timed, answer.makespan), place) : undefined,
-    busy: answer.busy, idle: answer.busy.map(time => times.end_of_all - time), peak_activations: answer.peak, messages: answer.messages,
+    busy: answer.busy, idle: answer.idle, peak_activations: answer.peak, messages: answer.messages,
     numbers: numbersOf(sheet, state, answer, original), held: held.peak.map(peak => `${number(peak)} ${unit}`),
     peak_memory: held.name === 'memory' ? { text: `${number(held.peak[fullest])} ${held.unit}`, note: `on device ${fullest}` } : undefined,
     lane: sheet.laned ? lanesOfQueues(sheet, timed, times) : original.lane, bars: sheet.laned && original.bars ? barsOfQueues(sheet, timed, times) : undefined,

@@ -106,8 +106,11 @@ function sayCap(best) {
   $('capped').textContent = `${gib(cap())}: ${best ? `${number(best.step_s)} s a step${later}` : 'no simulated plan fits'}`;
 }
 
+/** Mark the chosen plan in the table and, above all other points, in the chart. */
 function markChosen() {
   for (const item of document.querySelectorAll('[data-plan]')) item.classList.toggle('on', +item.dataset.plan === chosen);
+  const point = $('chart').querySelector('.point.on');
+  point?.parentNode.append(point);
 }
 
 /** Show a plan in detail: the parts of its step, the memory of its fullest GPU, and its launch command. */

@@ -28,11 +28,13 @@ const press = (id, on) => $(id).setAttribute('aria-pressed', on);
 /** Return the columns of numbers for a place of the page. */
 const columnsOf = place => REPORT.columns.filter(({ places }) => places.includes(place));
 
-const shapeOf = t => `${t.devices} devices × ${t.chunks} chunk${t.chunks > 1 ? 's' : ''} = ${t.stages} stages, ${t.work}`;
+const countText = (count, word) => `${count} ${word}${count === 1 ? '' : 's'}`;
+const shapeOf = t =>
+  `${countText(t.devices, 'device')} × ${countText(t.chunks, 'chunk')} = ${countText(t.stages, 'stage')}, ${t.work}`;
 
 function showHeader() {
   const shapes = new Set(TIMELINES.map(shapeOf));
-  const sizes = new Set(TIMELINES.map(t => `${t.devices} devices, ${t.work}`));
+  const sizes = new Set(TIMELINES.map(t => `${countText(t.devices, 'device')}, ${t.work}`));
   $('shape').textContent = [...(shapes.size === 1 ? shapes : sizes)].join(' · ');
   const { command } = REPORT.inputs;
   $('command').hidden = !command;
@@ -70,10 +72,16 @@ function comparison() {
   return table(head, rows, 'Comparison');
 }
 
+/** Return a device's idle share of the iteration; of an order that cannot run, until the last op that can. */
+function idleShare({ idle, makespan, edited }, device) {
+  const whole = edited ? edited.makespan : makespan;
+  return whole ? idle[device] / whole : 0;
+}
+
 function perDevice(timeline) {
   const [busy, idle] = [timeline.busy, timeline.idle].map(inColumn);
   const rows = busy.map((_, device) => [
-    `device ${device}`, timeline.offsets[device + 1] - timeline.offsets[device], busy[device], idle[device], percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0),
+    `device ${device}`, timeline.offsets[device + 1] - timeline.offsets[device], busy[device], idle[device], percent(idleShare(timeline, device)),
     timeline.peak_activations[device], ...(timeline.peak_memory ? [timeline.held[device]] : []),
   ]);
   const head = ['device', 'ops', `busy (${REPORT.unit})`, `idle (${REPORT.unit})`, 'idle share', 'peak activations',

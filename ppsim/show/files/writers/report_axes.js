@@ -13,7 +13,15 @@ const text = (x, y, size, colour, content, more = '') =>
 /** Return an edge in the page's colour around a text, so that no line crosses the text. */
 const halo = ({ page }) => ` stroke="${page}" stroke-width="4" paint-order="stroke"`;
 
-/** Return at most `most` round values between two numbers: multiples of 1, 2 or 5 times a power of ten. */
+const DIGIT = 7.2; // mean width of a digit of an axis, in pixels
+
+/** Return the width of the widest of some labels of an axis, in pixels. */
+const widest = found => DIGIT * Math.max(0, ...found.map(([, label]) => label.length));
+
+/**
+ * Return at most `most` round values between two numbers, each with its label: multiples of 1, 2 or 5 times a power of
+ * ten. Very large and very small ones have an exponent.
+ */
 function ticks(from, to, most) {
   const rough = (to - from) / most;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -21,17 +29,25 @@ function ticks(from, to, most) {
   const digits = clamp(-Math.floor(Math.log10(step) + EPSILON), 0, 12);
   const first = Math.ceil(from / step - EPSILON);
   const count = Math.max(0, Math.floor(to / step + EPSILON) - first + 1);
+  const size = Math.max(Math.abs(from), Math.abs(to));
   return Array.from({ length: count }, (_, i) => {
     const value = (first + i) * step;
-    return [value, decimals(value, digits)];
+    return [value, size < 1e-4 || size >= 1e15 ? number(value) : decimals(value, digits)];
   });
 }
 
+/** Return the ticks of the times in sight: as many as have room for their labels. */
+function timeTicks({ plotWidth, from, to, narrow, scale }) {
+  for (let most = narrow ? 5 : 14; ; most--) {
+    const found = stretches(timeAt(from), timeAt(to)).flatMap(([first, last]) =>
+      ticks(first, last, Math.max(1, Math.round(most * (last - first) * scale / plotWidth))));
+    if (most === 1 || found.length * (widest(found) + 8) <= plotWidth) return found;
+  }
+}
+
 function timeAxis(geometry, theme) {
-  const { left, plotWidth, bottom, from, to, narrow } = geometry;
-  const most = narrow ? 5 : 14;
-  const found = stretches(timeAt(from), timeAt(to)).flatMap(([first, last]) =>
-    ticks(first, last, Math.max(1, Math.round(most * (last - first) * geometry.scale / plotWidth))));
+  const { left, plotWidth, bottom } = geometry;
+  const found = timeTicks(geometry);
   const places = found.map(([value]) => left + xOf(geometry, value));
   const labels = found.map(([, label], i) => text(places[i], bottom + 18, 12, theme.ink, label, CENTRED));
   return `<path d="${places.map(x => `M${px(x)} ${bottom}v4`).join('')}" stroke="${theme.muted}"/>`
@@ -75,10 +91,12 @@ function capLine(view, panel, geometry, theme) {
   }).join('');
 }
 
+const CURVE_TICKS = 5; // most values left of a curve
+
 function curveAxis(view, panel, geometry, theme) {
   const { low, high, y } = curveScale(view, panel);
   const { left, plotWidth } = geometry;
-  return ticks(low, high, 5).map(([value, label]) => {
+  return ticks(low, high, CURVE_TICKS).map(([value, label]) => {
     const at = panel.curveTop + y(value);
     const colour = value === 0 && low < 0 ? theme.muted : theme.line;
     return `<path d="M${left} ${px(at)}h${plotWidth}" stroke="${colour}"/>`

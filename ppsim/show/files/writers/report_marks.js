@@ -106,7 +106,7 @@ function notes({ timeline, devices, top, row, lane }, geometry, theme) {
   const size = clamp(row, 9, 11);
   return everyDevice(devices.length, textStep(row)).map(at => {
     const device = devices[at];
-    const idle = percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0, 0);
+    const idle = percent(idleShare(timeline, device), 0);
     const note = geometry.narrow ? idle : `${idle} idle · ${timeline.held[device]}`;
     return text(x, top + (at + (1 - lane) / 2) * row + 0.36 * size, size, theme.muted, note);
   }).join('');
@@ -125,9 +125,9 @@ function curveNotes(view, panel, geometry, theme) {
   return heading + [...curve.peak.entries()].sort(([, a], [, b]) => b - a).map(([device, peak], place) => {
     const y = curveTop + (place + 0.5) * step;
     const line = `<path d="M${x} ${px(y)}h9" stroke="${lineColour(timeline, theme.dark, device)}" stroke-width="${place ? 2 : 4}"/>`;
-    const furthest = Number((-curve.least[device] > peak ? curve.least[device] : peak).toPrecision(3));
+    const value = number(furthest(peak, curve.least[device]));
     const word = lowest(view.curve) < 0 ? '' : 'peak ';
-    const note = geometry.narrow ? number(furthest) : `device ${device}: ${word}${number(furthest)}`;
+    const note = geometry.narrow ? value : `device ${device}: ${word}${value}`;
     return line + text(x + 13, y + 4, 10.5, theme.muted, note);
   }).join('');
 }

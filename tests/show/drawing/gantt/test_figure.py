@@ -240,6 +240,10 @@ def test_screen_has_a_title_the_numbers_and_an_axis_in_the_unit():
     assert "4 devices   8 microbatches   T = 33 ms   bubble 27.3%   peak 4" in found
     assert "time (ms)" in found
     assert {"0", "5", "10", "30"} <= set(found)
+    (facts,) = [
+        text for text in texts(rendered(timeline(devices=1, microbatches=1))) if "T =" in text
+    ]
+    assert facts.startswith("1 device   1 microbatch   T = 3")
     (facts,) = [text for text in texts(rendered(timeline("seq1f1b"))) if "T =" in text]
     assert "   8 microbatches   " in facts, "of which each goes through in slices"
 
