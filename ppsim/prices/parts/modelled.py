@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 CostsOfModel = TypeVar("CostsOfModel", bound="ModelOnCluster")  # the options of costs
 # Names of ``ppsim plan --layouts``. Spelled out here: reading them from the planning room would
 # load numpy for the help of every command.
-LAYOUTS = ("even", "light-last", "light-ends")
+LAYOUTS = (
+    *("even", "light-last", "light-ends"),
+    *(f"light-last:{fewer}" for fewer in range(2, 9)),
+)
 SIZES = ("tp", "cp", "ep", "dp", "zero")
 OTHER_TIMES = (
     *(name for name in COSTS if name not in ("comm", "unit")),

@@ -82,14 +82,14 @@ def try_changes(
     room = _find_room(explanation, base, cap)
     has_period = explanation.round is not None
     plain = _simulate_all(_plain_attempts(base, given), base, room, has_period)
+    layouts = _simulate_all(_layout_attempts(base), base, room, has_period)
+    plain += _fastest(sorted(layouts, key=lambda change: change.rank), 1)
     attempts, skipped = _split_by_budget(_order_by_cause(explanation, base, _rivals(base, room)))
     attempt_of = {attempt.text: attempt for attempt in attempts}
     rivals = _simulate_all(attempts, base, room, has_period)
     rivals.sort(key=lambda change: change.rank)
     fit = [change for change in rivals if change.fits]
-    too_large = [change for change in rivals if not change.fits]
-    fastest_too_large = [change for change in too_large[:1] if not fit or change.rank < fit[0].rank]
-    changes = plain + fit[:SHOWN] + fastest_too_large
+    changes = plain + _fastest(rivals, SHOWN)
     names_skipped = [attempt.advice.removeprefix("use ") for attempt in skipped]
     notes = list(_notes(room, rivals, fit, names_skipped))
     if reason := _why_no_rivals(base):
@@ -101,6 +101,13 @@ def try_changes(
         limits += _describe_weights(base, best, fit, base_time, after=limits)
         changes = [replace(c, limits=limits) if c is best else c for c in changes]
     return TriedChanges(tuple(changes), room, tuple(notes))
+
+
+def _fastest(changes: list[WhatIf], shown: int) -> list[WhatIf]:
+    """Return the fastest of sorted changes that fit, and the fastest that does not, if faster."""
+    fit = [change for change in changes if change.fits]
+    too_large = [change for change in changes if not change.fits]
+    return fit[:shown] + [each for each in too_large[:1] if not fit or each.rank < fit[0].rank]
 
 
 def _simulate_all(
@@ -155,9 +162,10 @@ def _plain_attempts(base: Run, given: TypedOptions) -> Iterator[_Attempt]:
     if np.ptp(prices.time, axis=1).any() and prices.op_times is None:
         from ppsim.analysis.changes import level_stages
 
-        command = f" ({_partition_line(base, given)})" if base.spec else ""
+        named = base.costs.modelled is not None  # whole layers of a model: named layouts are tried
+        command = f" ({_partition_line(base, given)})" if base.spec and not named else ""
         advice = f"move layers so that stages are equal{command}"
-        yield _Attempt("equal stages", advice, base.edit(level_stages))
+        yield _Attempt("equal stages", advice, base.edit(level_stages), is_bound=named)
     if not base.network.detailed and np.any(prices.comm):
         free = base.edit(lambda costs: replace(costs, comm=0.0))
         yield _Attempt("messages take no time", "hide or shorten messages", free, is_bound=True)
@@ -179,6 +187,21 @@ def _plain_attempts(base: Run, given: TypedOptions) -> Iterator[_Attempt]:
         shape = replace(base.shape, microbatches=2 * count)
         doubled = replace(base, shape=shape, schedule=None)
         yield _Attempt(f"mb={2 * count}", f"use {2 * count} microbatches", doubled)
+
+
+def _layout_attempts(base: Run) -> Iterator[_Attempt]:
+    """Yield the other layouts that have names, for a model on a cluster without a --layout."""
+    schedule, modelled = base.schedule, base.costs.modelled
+    assert schedule
+    if modelled is None or base.asked.layout_of(schedule) is not None:
+        return
+    from ppsim.workload.plans.space import LAYOUTS
+
+    others = [name for name in LAYOUTS if name != modelled.layout]
+    if len(schedule) * len(others) > BUDGET:
+        return
+    for name in others:
+        yield _Attempt(f"layouts={name}", f"use --layouts {name}", base.train(layouts=name))
 
 
 def _more_in_flight(base: Run, count: int | None) -> Iterator[_Attempt]:

@@ -204,16 +204,20 @@ def gain_of_plan(task: Task, row: Row) -> Gain | None:
     return gain_of(BASELINE, seconds, row["modelled_step_s"], is_sliced=is_sliced)
 
 
-def uneven_stages(row: Row, layers: int) -> str:
-    """Return a remark that a plan's layers do not divide over its stages; empty if they do."""
+def uneven_stages(row: Row, layers: int, framework: str) -> str:
+    """Return a remark that a plan's layers do not divide over its stages; empty if they do.
+
+    For Megatron-LM (``framework``) it names the flag that such a plan needs.
+    """
     stages = row["pp"] * row["vp"]
     if row["layout"] != "even" or layers % stages == 0:
         return ""
     chunks = f" x {row['vp']} chunks" if row["vp"] > 1 else ""
+    needs = "; Megatron-LM needs --pipeline-model-parallel-layout for that"
+    needs = needs if framework == "megatron" else ""
     return (
         f"plan 1: {layers} layers do not divide over {row['pp']} devices{chunks}, so its {stages} "
-        "stages have different numbers of layers; Megatron-LM needs "
-        "--pipeline-model-parallel-layout for that"
+        "stages have different numbers of layers" + needs
     )
 
 

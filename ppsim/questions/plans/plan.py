@@ -692,7 +692,7 @@ class Plans(Answer[PlanRequest]):
         best = rows[0]
         certainty_and_shape = (
             certainty_text(rows),
-            uneven_stages(best, task.model.layers),
+            uneven_stages(best, task.model.layers, "" if self._refusal else self._framework),
             uneven_sides(best, task.model),
         )
         yield from (Line(line, 4) for line in certainty_and_shape if line)

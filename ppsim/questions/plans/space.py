@@ -64,8 +64,9 @@ class SpaceOptions:
     layouts: str | None = option(
         "--layouts",
         metavar="NAMES",
-        help="Splits of the layers over stages to try, of "
-        "even,light-last,light-ends,by-speed,by-speed-reversed (default: all).",
+        help="Splits of the layers over stages to try, of even,light-last,light-ends,by-speed,"
+        "by-speed-reversed, and light-last:2 to light-last:8 for a head that takes as long as "
+        "several layers: so many fewer on the last stage (default: all).",
     )
     zero: list[int] | None = option(
         "--zero",

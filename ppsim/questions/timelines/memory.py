@@ -14,7 +14,7 @@ from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions, cap_option
 from ppsim.ask.options import Request, common, flag, group, list_options
 from ppsim.ask.request import ask
-from ppsim.ask.words import recomputed, shape_line, title_of
+from ppsim.ask.words import count_text, recomputed, shape_line, title_of
 from ppsim.ask.write import Writers, document_writers, inputs_of
 from ppsim.base.numbers import format_change, format_number, with_unit
 from ppsim.base.units import format_size
@@ -439,7 +439,8 @@ class MemoryServed(Answer[MemoryRequest]):
     @property
     def verdict(self) -> str:
         """The number of sequences that fit, and the device that limits them."""
-        return f"{self.schedule.name} on {self.schedule.n_devices} devices: {self.held.sentence()}"
+        devices = count_text(self.schedule.n_devices, "device")
+        return f"{self.schedule.name} on {devices}: {self.held.sentence()}"
 
     def json_object(self) -> dict[str, Any]:
         """Return the object of schema ``ppsim.served/1``."""
@@ -459,7 +460,8 @@ class MemoryServed(Answer[MemoryRequest]):
         yield Line(
             [
                 (model, "name"),
-                f" on {self.schedule.n_devices} devices, layers {list(self.layout.layers)}",
+                f" on {count_text(self.schedule.n_devices, 'device')}, "
+                f"layers {list(self.layout.layers)}",
             ]
         )
         yield ""
@@ -471,7 +473,8 @@ class MemoryServed(Answer[MemoryRequest]):
             return None
         return PpsimError(
             self.held.sentence(),
-            "a larger --cap, fewer --weight-bits, more devices, or a higher --tp",
+            "a larger --cap, fewer --weight-bits, more devices, a higher --tp, or for experts "
+            "a higher --ep",
         )
 
 

@@ -20,7 +20,7 @@ from ppsim.workload.cost.costs import schedule_of
 from ppsim.workload.cost.memory import held_stages
 from ppsim.workload.layout.layout import Layout, build_layout
 from ppsim.workload.model.contents import StageContent, contents_of_layout, split_layers
-from ppsim.workload.model.model import Model
+from ppsim.workload.model.model import Model, flops_per_token
 from ppsim.workload.model.parallel import Parallel
 
 SCHEDULES = (
@@ -49,7 +49,13 @@ RECOMPUTE = ("none", "selective", "full")
 PAIRS = ("dualpipe", "dualpipe-v", "1f1b-overlap", "interleaved-overlap")
 # schedules that are only slower if there is no all-to-all to hide
 NEED_EXPERTS = ("1f1b-overlap", "interleaved-overlap")
-LAYOUTS = ("even", "light-last", "light-ends")
+# light-last:3 is three layers less on the last stage; only for a head that takes as long as several
+MOST_LIGHTER = 8
+LAYOUTS = (
+    *("even", "light-last", "light-ends"),
+    *(f"light-last:{fewer}" for fewer in range(2, MOST_LIGHTER + 1)),
+)
+HEAVY = 1.5  # layers that a head counts as at least to be heavy
 # layouts of mixed clusters, with more layers on faster devices
 BY_SPEED = ("by-speed", "by-speed-reversed")
 EIGHTHS = range(1, 8)  # shares of a stage's layers that recompute in full, other than all
@@ -76,8 +82,9 @@ class Axes:
         schedules: names in the registry.
         recompute: none, selective, full; full includes shares of a stage's layers.
         layouts: even; light-last (a layer less on the last stage); light-ends (a layer less on the
-            first and the last stage); in a mixed cluster by-speed and by-speed-reversed, with the
-            kinds of nodes in the order of the cluster or reversed.
+            first and the last stage); light-last:2 and so on for a heavy head; in a mixed cluster
+            by-speed and by-speed-reversed, with the kinds of nodes in the order of the cluster or
+            reversed.
         zero: stages of ZeRO; None takes 1, and without a pipeline also 3.
         offload: percentages of activations that wait on the host.
         fitted: names of schedules ordered by costs, tried only for the fastest plans of their
@@ -313,23 +320,30 @@ def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
             continue
         stages = group.pp * vp
         least = model.layers // stages
+        names = axes.layouts if group.pp > 1 else axes.layouts[:1]
+        layouts = _possible_layouts(model, stages, names)
         for recompute in axes.recompute:
             counts = [-1]
             if recompute == "full":
                 counts += sorted({least * part // 8 for part in EIGHTHS} - {0, least})
             for layers in counts:
-                for layout in axes.layouts if group.pp > 1 else axes.layouts[:1]:
+                for layout in layouts:
                     if layout in BY_SPEED and (
                         schedule in TWO_REPLICAS or layers > 0 or stages > model.layers
                     ):
                         # by-speed does not support two stages per device, a number of recomputed
                         # layers, or stages without layers
                         continue
-                    if layout_layers(model, stages, layout) is not None:
-                        for zero, offload in product(zeros, axes.offload):
-                            yield Candidate(
-                                group, vp, schedule, recompute, layers, layout, zero, offload
-                            )
+                    for zero, offload in product(zeros, axes.offload):
+                        yield Candidate(
+                            group, vp, schedule, recompute, layers, layout, zero, offload
+                        )
+
+
+@lru_cache(maxsize=65536)
+def _possible_layouts(model: Model, stages: int, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the layouts that are possible for a number of stages, and differ."""
+    return tuple(name for name in names if layout_layers(model, stages, name) is not None)
 
 
 @lru_cache(maxsize=4096)
@@ -362,23 +376,62 @@ def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | N
     None if the layout is not possible or equals another one. Layouts by speed are even here; see
     :mod:`ppsim.workload.plans.layers_by_speed`.
     """
-    if layout in ("even", *BY_SPEED):
-        if model.layers % stages == 0:
-            return (model.layers // stages,) * stages
+    if model.layers % stages == 0:
+        even: tuple[int, ...] = (model.layers // stages,) * stages
+    else:
         try:
-            split = split_layers(model, stages)
+            even = split_layers(model, stages)
         except InputError:
             return None
-        return split if min(split[1:-1], default=1) > 0 else None
+    if layout in ("even", *BY_SPEED):
+        return even if min(even[1:-1], default=1) > 0 else None
+    if layout.startswith("light-last") and _lightens(model, even, fewer := _fewer(layout)):
+        return _with_light_last(even, fewer)
     # if layers do not divide, the even layout already has light ends
-    if model.layers % stages or stages < 4 or model.layers // stages < 2:
+    if ":" in layout or model.layers % stages or stages < 4 or even[0] < 2:
         return None
-    split_list = [model.layers // stages] * stages
+    split = list(even)
     light = [stages - 1] if layout == "light-last" else [0, stages - 1]
     for number, end in enumerate(light):
-        split_list[end] -= 1
-        split_list[(stages - len(light)) // 2 + number] += 1
-    return tuple(split_list)
+        split[end] -= 1
+        split[(stages - len(light)) // 2 + number] += 1
+    return tuple(split)
+
+
+def _fewer(layout: str) -> int:
+    """Return how many layers the last stage of a layout with a light last stage has less."""
+    return int(layout.partition(":")[2] or 1)
+
+
+def _lightens(model: Model, even: tuple[int, ...], fewer: int) -> bool:
+    """Return whether so many layers less on the last stage may help: at most as many as its heavy
+    head counts as, without those that the even layout has less there already.
+    """
+    if len(even) < 2 or min(even[1:-1], default=1) == 0 or (head := head_layers(model)) < HEAVY:
+        return False
+    return fewer <= min(even[-1], round(head) - (max(even) - even[-1]))
+
+
+def _with_light_last(even: tuple[int, ...], fewer: int) -> tuple[int, ...]:
+    """Return a layout with fewer layers on the last stage; they go to the stages that have least,
+    of equal ones to those nearest to the middle.
+    """
+    split, middle = list(even), (len(even) - 1) / 2
+    split[-1] -= fewer
+    for _ in range(fewer):
+        split[min(range(len(even) - 1), key=lambda s: (split[s], abs(s - middle)))] += 1
+    return tuple(split)
+
+
+@lru_cache(maxsize=64)
+def head_layers(model: Model) -> float:
+    """Return the layers whose FLOPs the last stage has besides its layers: those of the head, and
+    of multi-token prediction with its heads.
+    """
+    plain = replace(model, encoder=None)
+    heads = 6.0 * (1 + model.mtp) * model.vocab * model.hidden
+    each = (flops_per_token(plain) - heads) / (model.layers + model.mtp)
+    return heads / each + model.mtp
 
 
 def layout_of(model: Model, candidate: Candidate) -> Layout:

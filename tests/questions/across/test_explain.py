@@ -122,6 +122,21 @@ def test_the_advice_to_move_layers_names_a_command_that_does():
     assert found["makespan"] < json.loads(invoke("run", *words, "--json").stdout)["makespan"]
 
 
+def test_the_layout_advised_for_a_model_can_be_run():
+    """Whole layers cannot make stages equal, so the fastest named layout is advised instead: its
+    row is what run prints for it, and equal stages only show what they cost.
+    """
+    words = ["interleaved", "--devices", "4", "--chunks", "5", "--mb", "32", "--tp", "4"]
+    words += ["--model", "llama3-70b", "--cluster", "dgx-h100"]
+    said = explain(*words, "-q").stdout
+    assert "first: use --layouts light-last, " in said, said
+    rows = {row["change"]: row["makespan"] for row in explained(*words)["what_if"]}
+    ran = json.loads(invoke("run", *words, "--layouts", "light-last", "--json").stdout)
+    assert rows["layouts=light-last"] == ran["makespan"]
+    assert rows["equal stages"] < rows["layouts=light-last"]
+    assert "layouts=light-ends" not in rows
+
+
 def test_the_advice_for_a_real_run_names_what_it_tells():
     """Its shape and family; the times of layers are for the user to give."""
     advice = ask(trace=str(PRIMUS)).changes[0].advice

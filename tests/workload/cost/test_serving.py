@@ -122,6 +122,13 @@ def test_the_deciding_stage_is_named():
     code, _, said = answer("memory", "--serve", *LLAMA, "--cap", "9GiB")
     assert code == 1
     assert "exceed its memory" in said
+    experts = ["--model", "deepseek-v3", "--devices", "2", "--weight-bits", "8", "--cap", "75GiB"]
+    code, text, said = answer("memory", "decode", "--serve", *experts, "--tp", "8")
+    assert code == 1
+    assert "a higher --ep" in said
+    assert answer("memory", "decode", "--serve", *experts, "--tp", "8", "--ep", "8")[0] == 0
+    small = ["--model", "llama3-8b", "--devices", "1", "--cap", "75GiB"]
+    assert "decode on 1 device: " in answer("memory", "decode", "--serve", *small)[1]
     code, _, said = answer("partition", "decode", "--serve", "tokens", *LLAMA, "--cap", "8GiB")
     assert code == 1
     assert "no split of 80 layers" in said

@@ -155,6 +155,8 @@ def parse(flags: list[str]) -> Any:
     parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
     for name in WHOLE:
         parser.add_argument(f"--{name}", type=int)
+    for name in ("attention-dropout", "hidden-dropout"):
+        parser.add_argument(f"--{name}", type=float, default=0.1)
     for name in SET:
         parser.add_argument(f"--{name}", action="store_true")
     for name, words in WORDS.items():
@@ -296,6 +298,8 @@ def meant(model: Model, p: Parallel, layout: Layout) -> dict[str, object]:
         "global_batch_size": p.dp * p.mbs * p.microbatches,
         "untie_embeddings_and_output_weights": not model.tied,
         "disable_bias_linear": not model.biases,
+        "attention_dropout": 0.1 if model.biases else 0.0,
+        "hidden_dropout": 0.1 if model.biases else 0.0,
         "swiglu": model.gated,
         "multi_latent_attention": model.kv_lora > 0,
         "kv_lora_rank": model.kv_lora,
@@ -450,3 +454,12 @@ def test_two_layers_of_multi_token_prediction_are_not_paired():
     parallel = Parallel(pp=2, vp=2, dp=4, ep=4, microbatches=4, schedule="interleaved-overlap")
     with pytest.raises(InputError, match="2 layers of multi-token prediction"):
         megatron_flags(replace(MODELS["experts"], mtp=2), parallel, build_layout([2] * 4, 2, 2))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_whose_memory_has_no_dropout_masks_are_trained_without_dropout(name):
+    """Megatron-LM's usual dropout is 0.1, which only GPT models with biases keep."""
+    model = MODELS[name]
+    args = parse(megatron_flags(model, Parallel(), build_layout([model.layers], 1, model.mtp)))
+    expected = 0.1 if name == "gpt" else 0.0
+    assert (args.attention_dropout, args.hidden_dropout) == (expected, expected)

@@ -60,7 +60,7 @@ def test_a_launcher_is_one_file(tmp_path):
         [*PLAN, "--flags", "third"],
         [*PLAN, "--flags", "third", "-o", "plans.html"],
         [*PLAN, "--flags", "third", "--software", "megatron-lm"],
-        [*PLAN, "--flags", "third", "--tp", "4"],
+        [*PLAN, "--flags", "third", "--tp", "4", "--layouts", "even"],
     )
     assert plan[0] == 0, plan
     assert "pipe_stages = " in plan[1]

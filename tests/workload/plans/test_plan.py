@@ -467,6 +467,8 @@ def test_megatron_flags_describe_experts_latent_attention_and_narrow_numbers():
         "--position-embedding-type rope",
         "--untie-embeddings-and-output-weights",
         "--disable-bias-linear",
+        "--attention-dropout 0",
+        "--hidden-dropout 0",
         "--normalization RMSNorm",
         "--swiglu",
         "--multi-latent-attention",
@@ -917,7 +919,13 @@ def test_a_plan_says_that_its_chunks_do_not_divide_the_layers(monkeypatch, vp, s
     )
     assert ("do not divide" in text) == bool(said)
     assert said in text
+    assert ("Megatron-LM needs --pipeline-model-parallel-layout" in text) == bool(said)
     assert ("--pipeline-model-parallel-layout 'Et|" in text) == bool(said)
+    other = " ".join(
+        str(ask_plan("llama3-70b", "dgx-h100", **sizes, vp=[vp], software="torchtitan")).split()
+    )
+    assert ("do not divide" in other) == bool(said)
+    assert "Megatron" not in other
 
 
 def test_runs_of_the_users_own_correct_all_plans_by_one_factor(tmp_path, monkeypatch):

@@ -43,6 +43,7 @@ from ppsim.workload.plans.space import (
     Group,
     check_axes,
     groups,
+    head_layers,
     layout_layers,
     layout_of,
     least_memory,
@@ -231,7 +232,44 @@ def test_layouts_by_their_names(stages, layout, split):
     """Ends count as layers where layers do not divide; light ends need four stages of two layers at
     least.
     """
-    assert layout_layers(DENSE, stages, layout) == split
+    assert layout_layers(replace(DENSE, vocab=32_000), stages, layout) == split
+
+
+@pytest.mark.parametrize(
+    ("vocab", "layers", "stages", "fewer", "split"),
+    [
+        (128_256, 8, 4, 1, (2, 3, 2, 1)),
+        (128_256, 8, 4, 2, (2, 3, 3, 0)),
+        (128_256, 16, 4, 3, None),  # the head is worth two layers
+        (128_256, 8, 2, 2, (6, 2)),
+        (256_000, 16, 4, 3, (5, 5, 5, 1)),
+        (256_000, 16, 4, 4, (5, 6, 5, 0)),
+        (256_000, 18, 4, 1, (5, 5, 5, 3)),  # evenly 4, 5, 5, 4
+        (256_000, 18, 4, 3, (5, 6, 6, 1)),
+        (256_000, 22, 4, 4, (7, 7, 7, 1)),  # evenly 5, 6, 6, 5
+        (256_000, 22, 4, 5, None),  # five layers, one of which is missing evenly
+        (256_000, 8, 1, 1, None),
+        (32_000, 16, 4, 2, None),
+    ],
+)
+def test_a_heavy_head_takes_the_place_of_several_layers(vocab, layers, stages, fewer, split):
+    """Layers of the last stage go to the stages with the fewest, the nearest to the middle."""
+    layout = "light-last" + f":{fewer}" * (fewer > 1)
+    model = replace(DENSE, vocab=vocab, layers=layers)
+    assert layout_layers(model, stages, layout) == split
+    assert layout_layers(model, stages, "light-last:8") is None
+
+
+def test_the_head_counts_as_the_layers_that_have_its_flops():
+    """Matrices of a layer have 218 M parameters, a head of 128,256 x 4,096 has 525 M; attention's
+    products without weights are 4 x 2,048 x 4,096 / 2 FLOPs of 2 x 218 M.
+    """
+    attention = 2 * 2048 * 4096 / 2 * 2
+    layer = 2 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336) + attention
+    assert head_layers(DENSE) == pytest.approx(2 * 128_256 * 4096 / layer)
+    assert head_layers(replace(DENSE, mtp=1)) == pytest.approx(
+        1 + 2 * 2 * 128_256 * 4096 / (layer + 2 * 2 * 4096**2 / 9), rel=1e-3
+    )
 
 
 def test_what_no_candidate_can_have_is_refused_with_the_way_out():
@@ -263,7 +301,7 @@ def small(model=DENSE, **changes):
 SLICED = ("1f1b", "seq1f1b", "seq1f1b-zb", "slimpipe")
 SPANS = ("1f1b", "zb-h2", "zb-v-torch", "dualpipe")
 LIGHT = {
-    "layouts": ("even", "light-last", "light-ends"),
+    "layouts": ("even", "light-last", "light-ends", "light-last:2"),
     "pp": (4, 8),
     "zero": (1, 2),
     "offload": (0, 50),

@@ -204,8 +204,8 @@ def _model_flags(model: Model) -> list[str]:
         flags.append("--position-embedding-type rope")
     if not model.tied:
         flags.append("--untie-embeddings-and-output-weights")
-    if not model.biases:
-        flags.append("--disable-bias-linear")
+    if not model.biases:  # nor dropout, of which memory has no masks; Megatron-LM's usual is 0.1
+        flags += ["--disable-bias-linear", "--attention-dropout 0", "--hidden-dropout 0"]
     # common models with gated MLPs, and all in the library, have RMSNorm
     if model.gated:
         flags += ["--normalization RMSNorm", "--swiglu"]
