@@ -413,7 +413,7 @@ def compare(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -705,7 +705,7 @@ def convert(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -913,7 +913,7 @@ def diff(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -1199,7 +1199,7 @@ def explain(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -1527,7 +1527,7 @@ def jitter(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -1840,7 +1840,7 @@ def memory(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -2193,7 +2193,7 @@ def optimize(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -2407,7 +2407,7 @@ def partition(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -2840,7 +2840,7 @@ def run(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -3174,7 +3174,7 @@ def sweep(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,

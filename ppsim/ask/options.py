@@ -165,11 +165,13 @@ def flag(spelling: str, *others: str, **more: Any) -> Any:
     return option(spelling, *others, type=bool, **(defaults | more))
 
 
-def given_object(kind: str) -> Any:
-    """Declare a field that only Python gives: an object of the class with this full name."""
-    return field(
-        default=None, metadata={OPTION: Option("", (), kind, None, "", "", False, {OBJECT: True})}
-    )
+def given_object(kind: str, words: str = "") -> Any:
+    """Declare a field that only Python gives: an object of the class with this full name.
+
+    ``words`` is its line in Python's help.
+    """
+    declared = Option("", (), kind, None, words, "", False, {OBJECT: True})
+    return field(default=None, metadata={OPTION: declared})
 
 
 def group(kind: type[Any], section: str = "") -> Any:
