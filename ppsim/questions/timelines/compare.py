@@ -57,6 +57,18 @@ class CompareRequest(Request):
     device.
 
     \b
+    The table has
+      gap to bound       the share of the makespan above the least time that any
+                         order of the same ops takes in the same memory
+      bubble_rate        the idle share of the makespan
+      bubble_over_ideal  (makespan - ideal) / ideal, as in Megatron-LM; ideal
+                         is the work of the busiest device
+      bubble_rate_span   (span - ideal) / span, as in the zero-bubble papers;
+                         span is the longest time from a device's first start
+                         to its last end
+      peak act.          activations of a device's 1/P share of the model
+
+    \b
       ppsim compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8
       ppsim compare 1f1b dualpipe dualpipe-v --devices 8 --mb 20 -o compare.svg
     """
