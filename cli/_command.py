@@ -6,8 +6,9 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -22,6 +23,9 @@ from ppsim.ask.types import OptionalValue
 from ppsim.ask.write import find_targets, write_with
 from ppsim.cli._help import HELP_ALL, debug, help_all
 from ppsim.cli._streams import ReaderGone
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 R = TypeVar("R", bound=Request)
 
@@ -144,16 +148,34 @@ class Question(click.Command):
 
 def make_parameter(declared: Option, *, hidden: bool = False) -> click.Parameter:
     """Return click's parameter of a declared option; a hidden one is not in the help."""
+    offers = partial(_list_offers, declared)
     if declared.is_argument:
         return click.Argument(
-            [declared.name], type=declared.type, **{"required": False, **declared.settings}
+            [declared.name],
+            type=declared.type,
+            shell_complete=offers,
+            **{"required": False, **declared.settings},
         )
     spellings, settings = [*declared.spellings, declared.name], dict(declared.settings)
     if not settings.get("required"):  # for click, an option with a default is never missing
         settings["default"] = declared.default
     return click.Option(
-        spellings, type=declared.type, help=declared.help, hidden=hidden, **settings
+        spellings,
+        type=declared.type,
+        help=declared.help,
+        hidden=hidden,
+        shell_complete=offers,
+        **settings,
     )
+
+
+def _list_offers(
+    declared: Option, ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """List the values of an option that a shell offers for a word."""
+    from ppsim.cli._offers import list_offers
+
+    return list_offers(declared, ctx, param, incomplete)
 
 
 def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterator[str]:

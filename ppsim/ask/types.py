@@ -334,15 +334,18 @@ class ScheduleName(click.ParamType[Any]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the names of schedules that begin with a text."""
+        """Return the names of schedules that begin with a text, and a mark for files."""
         from click.shell_completion import CompletionItem
 
         from ppsim.schedules import families
 
         return [
-            CompletionItem(f.name, help=f.title)
-            for f in families()
-            if f.name.startswith(incomplete.lower())
+            CompletionItem(incomplete, type="file"),
+            *(
+                CompletionItem(f.name, help=f.title)
+                for f in families()
+                if f.name.startswith(incomplete.lower())
+            ),
         ]
 
 
