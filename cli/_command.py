@@ -48,12 +48,19 @@ ELSEWHERE = {
     "--seq-length": "--seq",
 }
 
+GLOBAL_BATCH = (
+    "A schedule has the microbatches of one replica: --mb = global batch / (replicas x sequences "
+    "in a microbatch)"
+)
+
 # Options that ppsim lacks, in all commands or in one, with the option to use instead.
 OTHERWISE = {
     "memory --cluster": "Memory needs no cluster: --model and --tp say how much a GPU holds, and "
     "--cap, such as 80GiB, how much fits. ppsim run takes a cluster",
     "partition --cluster": "A layer takes --t-layer or the times of --profile, and the memory of a "
     "GPU is --cap, such as 80GiB. ppsim plan chooses a layout for a model on a cluster",
+    "--gbs": GLOBAL_BATCH,
+    "--global-batch-size": GLOBAL_BATCH,
     "--optimizer": "Memory counts Adam's states, 12 bytes a parameter: a copy in 32 bits and two "
     "moments. ppsim model and plan count moments in 16 bits with --moment-precision bf16",
 }

@@ -337,7 +337,7 @@ def compare(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -629,7 +629,7 @@ def convert(
             and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
         per_device: Write idle share and peak next to every row of figures.
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -837,7 +837,7 @@ def diff(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -1123,7 +1123,7 @@ def explain(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -1451,7 +1451,7 @@ def jitter(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -1764,7 +1764,7 @@ def memory(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -2117,7 +2117,7 @@ def optimize(
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
         results: Keep finished work in a .parquet or .csv file, and continue from it.
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -2331,7 +2331,7 @@ def partition(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -2764,7 +2764,7 @@ def run(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -3098,7 +3098,7 @@ def sweep(
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
         metric: The metric of the table. (default bubble_rate)
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).

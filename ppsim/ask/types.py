@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_COUNTS = 10_000
 RANGE = re.compile(r"(N)(?::(N)(?::(x?)(N))?)?".replace("N", "0*[1-9][0-9]{0,8}"))
+TIMED = re.compile(r"([0-9][0-9.,*e]{0,40}) ?(s|ms|us|ns)")  # a time with its unit
 REPEATED = re.compile(r"0*[1-9][0-9]{0,3}")
 
 
@@ -47,7 +48,8 @@ class OneNumber(click.types.FloatParamType):
         try:
             return plain_float(value) if isinstance(value, str) else float(value)
         except (TypeError, ValueError, OverflowError):
-            self.fail(f"not a number: '{_shown(value)}'; expected e.g. 1.5.", param, ctx)
+            example = _example(value, "1.5")
+            self.fail(f"not a number: '{_shown(value)}'; expected e.g. {example}.", param, ctx)
 
 
 class NumberRange(click.FloatRange, OneNumber):
@@ -55,6 +57,12 @@ class NumberRange(click.FloatRange, OneNumber):
 
 
 COUNT = WholeRange(min=1)
+
+
+def _example(value: object, plain: str) -> str:
+    """Return an example instead of a refused number: its digits, if it is a time with a unit."""
+    found = TIMED.fullmatch(value) if isinstance(value, str) else None
+    return f"{found[1]} with --unit {found[2]}" if found else plain
 
 
 def with_plain_digits(kind: Any) -> Any:
@@ -105,7 +113,7 @@ class Numbers(click.ParamType[Any]):
         except ValueError:
             self.fail(
                 f"not a number, nor one per stage: '{_shown(value)}'; "
-                f"expected e.g. 1.5 or 1,1,2*3.",
+                f"expected e.g. {_example(value, '1.5 or 1,1,2*3')}.",
                 param,
                 ctx,
             )

@@ -112,7 +112,7 @@ class CompareRequest(Request):
             elif abilities_of(suffix).one_schedule:
                 raise InputError(
                     f"{suffix} contains one schedule, and a comparison has several",
-                    "write each with ppsim run",
+                    "write each with ppsim run, or their table with ppsim sweep -o",
                 )
 
 
