@@ -15,6 +15,7 @@ fields are options and groups; :func:`make` makes it from flat values by option 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -59,6 +60,11 @@ class Option:
     def many(self) -> bool:
         """True if it may be given several times, or has several words."""
         return bool(self.settings.get("multiple")) or self.settings.get("nargs") == -1
+
+    @property
+    def joins_lists(self) -> bool:
+        """True if its text has values separated by commas, which Python may give as a list."""
+        return re.search(r"\b(NumberTexts|Names)\b", self.annotation) is not None
 
     @property
     def is_object(self) -> bool:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from decimal import Decimal
 from numbers import Real
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -18,6 +18,12 @@ from ppsim.errors import InputError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+# Texts that Python may also give as a number or as a list; signatures show the types.
+NumberText: TypeAlias = str
+NumberTexts: TypeAlias = str
+Names: TypeAlias = str
+Offload: TypeAlias = str
 
 MOST_COUNTS = 10_000
 RANGE = re.compile(r"(N)(?::(N)(?::(x?)(N))?)?".replace("N", "0*[1-9][0-9]{0,8}"))

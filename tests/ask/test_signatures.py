@@ -63,7 +63,13 @@ def test_types_are_those_that_values_have():
         == 'Literal["latency", "overlap", "blocking", "batched"] | None'
     )
     assert parameters["link"].annotation == "str | Sequence[str]"
+    assert parameters["cap"].annotation == "float | str | Sequence[float | str] | None"
+    assert parameters["mb_scale"].annotation == "str | Sequence[float | str]"
+    assert parameters["offload"].annotation == "bool | float | str | None"
+    assert parameters["chunk"].annotation == "float | str | None"
     assert inspect.signature(ppsim.run).return_annotation == "Run | Any"
+    plan = inspect.signature(ppsim.plan).parameters
+    assert plan["schedules"].annotation == "str | Sequence[str] | None"
     assert (
         inspect.signature(ppsim.sweep).parameters["devices"].annotation
         == "int | Sequence[int] | str | None"

@@ -20,6 +20,7 @@ from ppsim.ask.groups import (
 )
 from ppsim.ask.options import Request, flag, group
 from ppsim.ask.request import ask
+from ppsim.ask.types import NumberTexts
 from ppsim.ask.words import counts_lines, recomputed, title_with_chunks
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
 from ppsim.base.numbers import format_change, format_number
@@ -92,7 +93,7 @@ class CompareRequest(Request):
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     dealing: DealOptions = group(DealOptions, "Lengths")
     output: FigureOptions = group(FigureOptions, "Output")
-    cap: str | None = cap_option()
+    cap: NumberTexts | None = cap_option()
     memory: bool = flag("--memory", help="Draw the memory of the devices below each chart.")
     tradeoff: bool = flag(
         "--tradeoff",
