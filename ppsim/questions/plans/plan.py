@@ -724,7 +724,7 @@ class Plans(Answer[PlanRequest]):
         elif self._shows_flags:
             yield from self._launch
         else:
-            yield f"its launch flags: --flags {self._framework}"
+            yield f"for its launch flags, add --flags {self._framework}"
 
     def error_after_output(self) -> PpsimError | None:
         """The error that the framework of --flags cannot run the best plan; else None."""
