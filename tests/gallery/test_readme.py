@@ -59,19 +59,6 @@ def test_readme_has_the_gain_between_two_simulations_too():
     assert f"of those that do not, zb-1p is fastest ({said[1]} less)" in guide
 
 
-def test_python_prints_what_readme_says(tmp_path, monkeypatch, capsys):
-    """The comment behind each print is its output, or the beginning of it."""
-    monkeypatch.chdir(tmp_path)
-    example = re.search(r"```python\n(.*?)```", README, re.DOTALL)
-    assert example
-    said = re.findall(r"^print\(.*\) +# (.*?)(?: \.\.\.)?$", example[1], re.MULTILINE)
-    exec(example[1], {})
-    printed = capsys.readouterr().out.splitlines()
-    assert len(said) == 2
-    assert [line[: len(words)] for line, words in zip(printed, said, strict=True)] == said
-    assert (tmp_path / "zb.svg").is_file()
-
-
 def test_readme_says_of_its_picture_what_the_picture_shows():
     """Both steps and the gain, in words for who cannot see it; the picture has no numbers but
     these.
