@@ -194,7 +194,7 @@ def group() -> None:
     """Simulate, measure and draw pipeline-parallel training schedules.
 
     \b
-      ppsim run --schedule 1f1b --stages 4 --mb 8
+      ppsim run 1f1b --stages 4 --mb 8
       ppsim compare gpipe 1f1b interleaved zb-1p --devices 4 --mb 8
     """
     shown.note, shown.progress = _note, _show_progress

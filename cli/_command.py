@@ -6,8 +6,9 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -24,6 +25,9 @@ from ppsim.base.text import guess_of, shorten
 from ppsim.cli._help import HELP_ALL, debug, help_all
 from ppsim.cli._streams import ReaderGone
 from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 R = TypeVar("R", bound=Request)
 
@@ -46,12 +50,19 @@ ELSEWHERE = {
     "--seq-length": "--seq",
 }
 
+GLOBAL_BATCH = (
+    "A schedule has the microbatches of one replica: --mb = global batch / (replicas x sequences "
+    "in a microbatch)"
+)
+
 # Options that ppsim lacks, in all commands or in one, with the option to use instead.
 OTHERWISE = {
     "memory --cluster": "Memory needs no cluster: --model and --tp say how much a GPU holds, and "
     "--cap, such as 80GiB, how much fits. ppsim run takes a cluster",
     "partition --cluster": "A layer takes --t-layer or the times of --profile, and the memory of a "
     "GPU is --cap, such as 80GiB. ppsim plan chooses a layout for a model on a cluster",
+    "--gbs": GLOBAL_BATCH,
+    "--global-batch-size": GLOBAL_BATCH,
     "--optimizer": "Memory counts Adam's states, 12 bytes a parameter: a copy in 32 bits and two "
     "moments. ppsim model and plan count moments in 16 bits with --moment-precision bf16",
 }
@@ -153,16 +164,34 @@ class Question(click.Command):
 
 def make_parameter(declared: Option, *, hidden: bool = False) -> click.Parameter:
     """Return click's parameter of a declared option; a hidden one is not in the help."""
+    offers = partial(_list_offers, declared)
     if declared.is_argument:
         return click.Argument(
-            [declared.name], type=declared.type, **{"required": False, **declared.settings}
+            [declared.name],
+            type=declared.type,
+            shell_complete=offers,
+            **{"required": False, **declared.settings},
         )
     spellings, settings = [*declared.spellings, declared.name], dict(declared.settings)
     if not settings.get("required"):  # for click, an option with a default is never missing
         settings["default"] = declared.default
     return click.Option(
-        spellings, type=declared.type, help=declared.help, hidden=hidden, **settings
+        spellings,
+        type=declared.type,
+        help=declared.help,
+        hidden=hidden,
+        shell_complete=offers,
+        **settings,
     )
+
+
+def _list_offers(
+    declared: Option, ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """List the values of an option that a shell offers for a word."""
+    from ppsim.cli._offers import list_offers
+
+    return list_offers(declared, ctx, param, incomplete)
 
 
 def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterator[str]:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__getattr__("__all__")})
+    special = [name for name in globals() if name.startswith("__")]
+    return sorted([*special, *__getattr__("__all__")])
 
 
 def __getattr__(name: str) -> Any:

@@ -209,7 +209,7 @@ def compare(
     tw: float | Sequence[float] | str | None = None,
     tfb: float | Sequence[float] | str | None = None,
     tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
+    offload: bool | float | str | None = None,
     t_offload: float | Sequence[float] | str | None = None,
     t_reload: float | Sequence[float] | str | None = None,
     t_evict: float | Sequence[float] | str | None = None,
@@ -233,11 +233,11 @@ def compare(
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
-    chunk: str | None = None,
+    chunk: float | str | None = None,
     law: str | None = None,
     page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
+    mb_scale: str | Sequence[float | str] = (),
+    slice_scale: str | Sequence[float | str] = (),
     speed: float | Sequence[float] | str | None = None,
     cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
@@ -311,7 +311,7 @@ def compare(
     highlight: str | None = None,
     phases: bool = False,
     per_device: bool = False,
-    cap: str | None = None,
+    cap: float | str | Sequence[float | str] | None = None,
     memory: bool = False,
     tradeoff: bool = False,
 ) -> Comparison:
@@ -337,7 +337,7 @@ def compare(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -413,7 +413,7 @@ def compare(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -552,7 +552,7 @@ def convert(
     tw: float | Sequence[float] | str | None = None,
     tfb: float | Sequence[float] | str | None = None,
     tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
+    offload: bool | float | str | None = None,
     t_offload: float | Sequence[float] | str | None = None,
     t_reload: float | Sequence[float] | str | None = None,
     t_evict: float | Sequence[float] | str | None = None,
@@ -576,11 +576,11 @@ def convert(
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
-    chunk: str | None = None,
+    chunk: float | str | None = None,
     law: str | None = None,
     page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
+    mb_scale: str | Sequence[float | str] = (),
+    slice_scale: str | Sequence[float | str] = (),
     speed: float | Sequence[float] | str | None = None,
     cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
@@ -629,7 +629,7 @@ def convert(
             and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
         per_device: Write idle share and peak next to every row of figures.
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -705,7 +705,7 @@ def convert(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -742,7 +742,7 @@ def diff(
     tw: float | Sequence[float] | str | None = None,
     tfb: float | Sequence[float] | str | None = None,
     tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
+    offload: bool | float | str | None = None,
     t_offload: float | Sequence[float] | str | None = None,
     t_reload: float | Sequence[float] | str | None = None,
     t_evict: float | Sequence[float] | str | None = None,
@@ -766,11 +766,11 @@ def diff(
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
-    chunk: str | None = None,
+    chunk: float | str | None = None,
     law: str | None = None,
     page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
+    mb_scale: str | Sequence[float | str] = (),
+    slice_scale: str | Sequence[float | str] = (),
     speed: float | Sequence[float] | str | None = None,
     cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
@@ -837,7 +837,7 @@ def diff(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -913,7 +913,7 @@ def diff(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -985,7 +985,7 @@ def explain(
     tw: float | Sequence[float] | str | None = None,
     tfb: float | Sequence[float] | str | None = None,
     tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
+    offload: bool | float | str | None = None,
     t_offload: float | Sequence[float] | str | None = None,
     t_reload: float | Sequence[float] | str | None = None,
     t_evict: float | Sequence[float] | str | None = None,
@@ -1009,11 +1009,11 @@ def explain(
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
-    chunk: str | None = None,
+    chunk: float | str | None = None,
     law: str | None = None,
     page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
+    mb_scale: str | Sequence[float | str] = (),
+    slice_scale: str | Sequence[float | str] = (),
     speed: float | Sequence[float] | str | None = None,
     cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
@@ -1065,7 +1065,7 @@ def explain(
     what_if: str | Sequence[str] = (),
     device: int | None = None,
     op: str | None = None,
-    cap: str | None = None,
+    cap: float | str | None = None,
     replicas: int | str | None = None,
     t_reduce: float = 0.0,
     lengths: str | None = None,
@@ -1123,7 +1123,7 @@ def explain(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -1199,7 +1199,7 @@ def explain(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -1341,7 +1341,7 @@ def jitter(
     tw: float | Sequence[float] | str | None = None,
     tfb: float | Sequence[float] | str | None = None,
     tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
+    offload: bool | float | str | None = None,
     t_offload: float | Sequence[float] | str | None = None,
     t_reload: float | Sequence[float] | str | None = None,
     t_evict: float | Sequence[float] | str | None = None,
@@ -1365,11 +1365,11 @@ def jitter(
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
-    chunk: str | None = None,
+    chunk: float | str | None = None,
     law: str | None = None,
     page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
+    mb_scale: str | Sequence[float | str] = (),
+    slice_scale: str | Sequence[float | str] = (),
     speed: float | Sequence[float] | str | None = None,
     cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
@@ -1451,7 +1451,7 @@ def jitter(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -1527,7 +1527,7 @@ def jitter(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -1662,7 +1662,7 @@ def memory(
     tw: float | Sequence[float] | str | None = None,
     tfb: float | Sequence[float] | str | None = None,
     tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
+    offload: bool | float | str | None = None,
     t_offload: float | Sequence[float] | str | None = None,
     t_reload: float | Sequence[float] | str | None = None,
     t_evict: float | Sequence[float] | str | None = None,
@@ -1686,11 +1686,11 @@ def memory(
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
-    chunk: str | None = None,
+    chunk: float | str | None = None,
     law: str | None = None,
     page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
+    mb_scale: str | Sequence[float | str] = (),
+    slice_scale: str | Sequence[float | str] = (),
     speed: float | Sequence[float] | str | None = None,
     cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
@@ -1714,7 +1714,7 @@ def memory(
     seq: int | None = None,
     zero: int | None = None,
     recomputes: Literal["none", "selective", "full"] | None = None,
-    cap: str | None = None,
+    cap: float | str | Sequence[float | str] | None = None,
     lengths: str | None = None,
     padded: bool = False,
     cp_of: str | None = None,
@@ -1764,7 +1764,7 @@ def memory(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -1840,7 +1840,7 @@ def memory(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -2026,7 +2026,7 @@ def optimize(
     tw: float | Sequence[float] | str | None = None,
     tfb: float | Sequence[float] | str | None = None,
     tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
+    offload: bool | float | str | None = None,
     t_offload: float | Sequence[float] | str | None = None,
     t_reload: float | Sequence[float] | str | None = None,
     t_evict: float | Sequence[float] | str | None = None,
@@ -2050,11 +2050,11 @@ def optimize(
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
-    chunk: str | None = None,
+    chunk: float | str | None = None,
     law: str | None = None,
     page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
+    mb_scale: str | Sequence[float | str] = (),
+    slice_scale: str | Sequence[float | str] = (),
     speed: float | Sequence[float] | str | None = None,
     cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
@@ -2117,7 +2117,7 @@ def optimize(
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
         results: Keep finished work in a .parquet or .csv file, and continue from it.
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -2193,7 +2193,7 @@ def optimize(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -2245,7 +2245,7 @@ def partition(
     tw: float | Sequence[float] | str | None = None,
     tfb: float | Sequence[float] | str | None = None,
     tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
+    offload: bool | float | str | None = None,
     t_offload: float | Sequence[float] | str | None = None,
     t_reload: float | Sequence[float] | str | None = None,
     t_evict: float | Sequence[float] | str | None = None,
@@ -2269,11 +2269,11 @@ def partition(
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
-    chunk: str | None = None,
+    chunk: float | str | None = None,
     law: str | None = None,
     page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
+    mb_scale: str | Sequence[float | str] = (),
+    slice_scale: str | Sequence[float | str] = (),
     speed: float | Sequence[float] | str | None = None,
     cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
@@ -2300,7 +2300,7 @@ def partition(
     seq: int | None = None,
     zero: int | None = None,
     recomputes: Literal["none", "selective", "full"] | None = None,
-    cap: str | None = None,
+    cap: float | str | None = None,
     serve: Literal["tokens", "period"] | None = None,
     weight_bits: int | None = None,
     kv_bits: int | None = None,
@@ -2331,7 +2331,7 @@ def partition(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -2407,7 +2407,7 @@ def partition(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -2453,10 +2453,10 @@ def plan(
     dp: int | Sequence[int] | str | None = None,
     vp: int | Sequence[int] | str | None = None,
     mbs: int | Sequence[int] | str | None = None,
-    schedules: str | None = None,
-    recomputes: str | None = None,
-    recompute_modules: str | None = None,
-    layouts: str | None = None,
+    schedules: str | Sequence[str] | None = None,
+    recomputes: str | Sequence[str] | None = None,
+    recompute_modules: str | Sequence[str] | None = None,
+    layouts: str | Sequence[str] | None = None,
     zero: int | Sequence[int] | str | None = None,
     offload: float | Sequence[float] | str = 0.0,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] = 'bf16',
@@ -2625,7 +2625,7 @@ def run(
     tw: float | Sequence[float] | str | None = None,
     tfb: float | Sequence[float] | str | None = None,
     tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
+    offload: bool | float | str | None = None,
     t_offload: float | Sequence[float] | str | None = None,
     t_reload: float | Sequence[float] | str | None = None,
     t_evict: float | Sequence[float] | str | None = None,
@@ -2649,11 +2649,11 @@ def run(
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
-    chunk: str | None = None,
+    chunk: float | str | None = None,
     law: str | None = None,
     page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
+    mb_scale: str | Sequence[float | str] = (),
+    slice_scale: str | Sequence[float | str] = (),
     speed: float | Sequence[float] | str | None = None,
     cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
@@ -2708,7 +2708,7 @@ def run(
     highlight: str | None = None,
     phases: bool = False,
     per_device: bool = False,
-    cap: str | None = None,
+    cap: float | str | Sequence[float | str] | None = None,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
     order: str | None = None,
     channel: Literal["message", "direction", "pair", "group"] | None = None,
@@ -2765,7 +2765,7 @@ def run(
             mod P (loop), or V-shaped.
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -2841,7 +2841,7 @@ def run(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,
@@ -2984,7 +2984,7 @@ def sweep(
     tw: float | Sequence[float] | str | None = None,
     tfb: float | Sequence[float] | str | None = None,
     tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
+    offload: bool | float | str | None = None,
     t_offload: float | Sequence[float] | str | None = None,
     t_reload: float | Sequence[float] | str | None = None,
     t_evict: float | Sequence[float] | str | None = None,
@@ -3008,11 +3008,11 @@ def sweep(
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
-    chunk: str | None = None,
+    chunk: float | str | None = None,
     law: str | None = None,
     page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
+    mb_scale: str | Sequence[float | str] = (),
+    slice_scale: str | Sequence[float | str] = (),
     speed: float | Sequence[float] | str | None = None,
     cost_per: Literal["device", "stage"] | None = None,
     layout: str | None = None,
@@ -3062,7 +3062,7 @@ def sweep(
     reduce_grad: bool = False,
     shapes: Literal["exchange"] | None = None,
     t_shape: float | None = None,
-    cap: str | None = None,
+    cap: float | str | Sequence[float | str] | None = None,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
@@ -3099,7 +3099,7 @@ def sweep(
         everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: such as 0,4 (0).
         metric: The metric of the table. (default bubble_rate)
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
@@ -3175,7 +3175,7 @@ def sweep(
             ops and of pairs follow from it.
         encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
             (TOML: their times).
-        costs:
+        costs: Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.
         recompute: Run forwards again (R) before their backward, as soon as their device is
             free: all (full, and without a value), those of the first N microbatches, all but
             the first N of each window of forwards in flight, the first N layers of each stage,

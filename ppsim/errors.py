@@ -44,6 +44,13 @@ class PpsimError(Exception):
     def hint(self, text: str) -> None:
         self._hint = text
 
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        """The suggestion, which a traceback of Python shows below the message."""
+        if not hasattr(self, "_notes"):
+            self._notes = [f"  try: {self.hint}"] if self.hint else []
+        return self._notes
+
     def __reduce__(self) -> str | tuple[Any, ...]:
         """Find the suggestion before the error goes to another process."""
         self._hint = self.hint

@@ -30,6 +30,15 @@ class Answer(ABC, Generic[Asked]):
 
     request: Asked  # the question with its options
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Keep the short repr in dataclasses, which would print all arrays of an answer."""
+        super().__init_subclass__(**options)
+        cls.__repr__ = Answer.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        """Return the class and the verdict in one line, for Python's prompt."""
+        return f"<{type(self).__name__}: {self.verdict}>"
+
     @property
     @abstractmethod
     def verdict(self) -> str:

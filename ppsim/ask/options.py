@@ -15,6 +15,7 @@ fields are options and groups; :func:`make` makes it from flat values by option 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -59,6 +60,11 @@ class Option:
     def many(self) -> bool:
         """True if it may be given several times, or has several words."""
         return bool(self.settings.get("multiple")) or self.settings.get("nargs") == -1
+
+    @property
+    def joins_lists(self) -> bool:
+        """True if its text has values separated by commas, which Python may give as a list."""
+        return re.search(r"\b(NumberTexts|Names)\b", self.annotation) is not None
 
     @property
     def is_object(self) -> bool:
@@ -165,11 +171,13 @@ def flag(spelling: str, *others: str, **more: Any) -> Any:
     return option(spelling, *others, type=bool, **(defaults | more))
 
 
-def given_object(kind: str) -> Any:
-    """Declare a field that only Python gives: an object of the class with this full name."""
-    return field(
-        default=None, metadata={OPTION: Option("", (), kind, None, "", "", False, {OBJECT: True})}
-    )
+def given_object(kind: str, words: str = "") -> Any:
+    """Declare a field that only Python gives: an object of the class with this full name.
+
+    ``words`` is its line in Python's help.
+    """
+    declared = Option("", (), kind, None, words, "", False, {OBJECT: True})
+    return field(default=None, metadata={OPTION: declared})
 
 
 def group(kind: type[Any], section: str = "") -> Any:

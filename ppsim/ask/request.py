@@ -117,7 +117,8 @@ def read_value(declared: Option, value: Any) -> Any:
         InputError: the option cannot have the value.
     """
     if declared.many:
-        parts = value if isinstance(value, list | tuple) else (value,)
+        is_one = declared.joins_lists and _are_numbers(value)
+        parts = value if isinstance(value, list | tuple) and not is_one else (value,)
         return tuple(_read_one(declared, part) for part in parts)
     return _read_one(declared, value)
 
@@ -140,6 +141,8 @@ def _read_one(declared: Option, value: Any) -> Any:
         raise InputError(f"{name}: {quote(value)} is too large")
     if isinstance(value, range) and len(value) <= MOST_COUNTS:
         value = list(value)
+    if declared.joins_lists and _are_numbers(value, or_texts=True):
+        value = ",".join(str(each) for each in value)
     kind = click.types.convert_type(declared.type)
     if isinstance(value, bool) != (declared.type is bool) and not isinstance(
         declared.type, OptionalValue
@@ -160,6 +163,14 @@ def _read_one(declared: Option, value: Any) -> Any:
 def _type_name(value: Any) -> str:
     """Return the full name of a value's type, so that nothing has to import the type."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _are_numbers(value: Any, *, or_texts: bool = False) -> bool:
+    """Return True if a value is a list of plain numbers, or also of texts."""
+    kinds = (int, float, str) if or_texts else (int, float)
+    return isinstance(value, list | tuple) and all(
+        isinstance(each, kinds) and not isinstance(each, bool) for each in value
+    )
 
 
 def _name_in_messages(declared: Option) -> str:

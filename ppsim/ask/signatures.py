@@ -28,6 +28,11 @@ TYPES = {
     "Callable[[Schedule], Costs] | None": "Prices | None",
     "tuple[float, float] | None": "tuple[float, float] | str | None",
     "Highlight | None": "str | None",
+    "NumberText | None": "float | str | None",
+    "NumberTexts | None": "float | str | Sequence[float | str] | None",
+    "tuple[NumberTexts, ...]": "str | Sequence[float | str]",
+    "Names | None": "str | Sequence[str] | None",
+    "Offload | None": "bool | float | str | None",
     "Replicas | None": "int | str | None",
     "Objective": "str",
 }
@@ -85,10 +90,10 @@ def python_options(module: Any, function: Callable[..., Any]) -> list[Option]:
 def type_of(each: Option) -> str:
     """Return the type of an option's values in Python, as source text."""
     text = each.annotation
-    if each.many:
-        return "str | Sequence[str]"
     if text in TYPES:
         return TYPES[text]
+    if each.many:
+        return "str | Sequence[str]"
     if isinstance(each.type, click.Choice) and len(each.type.choices) <= MOST_WORDS:
         words = ", ".join(f'"{word}"' for word in each.type.choices)
         return f"Literal[{words}]" + " | None" * text.endswith("None")

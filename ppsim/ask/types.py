@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -20,9 +20,16 @@ from ppsim.errors import InputError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+# Texts that Python may also give as a number or as a list; signatures show the types.
+NumberText: TypeAlias = str
+NumberTexts: TypeAlias = str
+Names: TypeAlias = str
+Offload: TypeAlias = str
+
 MOST_COUNTS = 10_000
 LARGE = 1e15  # a bound from here on only keeps numbers exact
 RANGE = re.compile(r"(N)(?::(N)(?::(x?)(N))?)?".replace("N", "0*[1-9][0-9]{0,8}"))
+TIMED = re.compile(r"([0-9][0-9.,*e]{0,40}) ?(s|ms|us|ns)")  # a time with its unit
 REPEATED = re.compile(r"0*[1-9][0-9]{0,3}")
 
 
@@ -121,7 +128,7 @@ class OneNumber(click.types.FloatParamType):
         try:
             return plain_float(value) if isinstance(value, str) else float(value)
         except (TypeError, ValueError, OverflowError):
-            example = f"{_usual(param, 1.5):.16g}"
+            example = _example(value, f"{_usual(param, 1.5):.16g}")
             self.fail(f"not a number: '{_shown(value)}'; expected e.g. {example}", param, ctx)
 
 
@@ -183,6 +190,12 @@ class Words(click.Choice[str]):
 COUNT = WholeRange(min=1)
 
 
+def _example(value: object, plain: str) -> str:
+    """Return an example instead of a refused number: its digits, if it is a time with a unit."""
+    found = TIMED.fullmatch(value) if isinstance(value, str) else None
+    return f"{found[1]} with --unit {found[2]}" if found else plain
+
+
 def own_type(kind: Any) -> Any:
     """Return the type that refuses values as ppsim does, in place of click's; others as they are.
 
@@ -232,7 +245,7 @@ class Numbers(click.ParamType[Any]):
         except ValueError:
             self.fail(
                 f"not a number or a list of numbers: '{_shown(value)}'; "
-                "expected e.g. 1.5 or 1,1,2*3",
+                f"expected e.g. {_example(value, '1.5 or 1,1,2*3')}",
                 param,
                 ctx,
             )
@@ -461,15 +474,18 @@ class ScheduleName(click.ParamType[Any]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the names of schedules that begin with a text."""
+        """Return the names of schedules that begin with a text, and a mark for files."""
         from click.shell_completion import CompletionItem
 
         from ppsim.schedules import families
 
         return [
-            CompletionItem(f.name, help=f.title)
-            for f in families()
-            if f.name.startswith(incomplete.lower())
+            CompletionItem(incomplete, type="file"),
+            *(
+                CompletionItem(f.name, help=f.title)
+                for f in families()
+                if f.name.startswith(incomplete.lower())
+            ),
         ]
 
 

@@ -9,7 +9,15 @@ import re
 from functools import cache
 from pathlib import Path
 
-__all__ = ["across", "list_functions", "list_questions", "module_of", "place_of", "runs"]
+__all__ = [
+    "across",
+    "list_functions",
+    "list_library",
+    "list_questions",
+    "module_of",
+    "place_of",
+    "runs",
+]
 
 _FOLDER = Path(__file__).parent
 _PLACE = re.compile(r'^    place: ClassVar\[tuple\[str, int\]\] = \("(.+)", (\d+)\)$', re.MULTILINE)
@@ -48,6 +56,21 @@ def list_questions() -> list[str]:
 def list_functions() -> list[str]:
     """List the questions that are functions of Python, sorted."""
     return sorted(name for name, (_, text) in _sources().items() if f"\ndef {name}(" in text)
+
+
+def list_library(shelf: str) -> list[str]:
+    """List the names of the library's models, clusters or software, sorted."""
+    if shelf == "models":
+        from ppsim.workload.model.model import library
+
+        return sorted(library())
+    if shelf == "clusters":
+        from ppsim.workload.hardware.hardware import machines
+
+        return sorted(machines())
+    from ppsim.workload.plans.software import softwares
+
+    return sorted(softwares())
 
 
 def place_of(text: str) -> tuple[str, int] | None:

@@ -248,3 +248,33 @@ def test_what_is_not_a_share_is_refused(given):
     """5 may mean 500 % or 5 %."""
     with pytest.raises(click.BadParameter, match=given):
         Share().convert(given, None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"cap": [4, 3.5, 2, 1]}, {"cap": "4,3.5,2,1"}),
+        ({"cap": np.array([4, 3, 2, 1])}, {"cap": "4,3,2,1"}),
+        ({"mb_scale": [1, 1.5, 1, 2]}, {"mb_scale": "1,1.5,1,2"}),
+        ({"mb_scale": np.array([1, 1.5, 1, 2])}, {"mb_scale": "1.0,1.5,1.0,2.0"}),
+        ({"mb_scale": ["F=1,2,1,1", "B=1,1,3,1"]}, {"mb_scale": ("F=1,2,1,1", "B=1,1,3,1")}),
+        ({"mb_scale": [[1, 1, 2, 1], "B=1,1,3,1"]}, {"mb_scale": ("1,1,2,1", "B=1,1,3,1")}),
+    ],
+)
+def test_lists_of_python_are_the_texts_of_the_command_line(options, text):
+    shape: dict[str, Any] = {"devices": 4, "microbatches": 4}
+    given, typed = (ppsim.run("1f1b", **shape, **each) for each in (options, text))
+    assert given.request == typed.request
+    assert str(given) == str(typed)
+
+
+@pytest.mark.parametrize("value", [[4, True], [[4], 3], [4, None], {"cap": 4}])
+def test_a_list_of_other_things_is_no_text(value):
+    with pytest.raises(InputError, match=r"^cap: not a text: "):
+        ppsim.run("1f1b", devices=2, microbatches=4, cap=value)
+
+
+def test_a_list_is_refused_where_a_text_is_one_value():
+    units: dict[str, Any] = {"unit": ["ms", "us"]}
+    with pytest.raises(InputError, match=r"^unit: not a text: "):
+        ppsim.run("1f1b", **SHAPE, **units)

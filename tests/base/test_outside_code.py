@@ -47,7 +47,7 @@ def test_a_line_that_cannot_be_read_is_the_only_one_named(tmp_path):
     path.write_text("x = 1\ndef rows(:\n")
     with pytest.raises(
         InputError,
-        match=r"fails: SyntaxError: invalid syntax \(.*unread_for_the_test\.py, line 2\)$",
+        match=r"(?m)fails: SyntaxError: invalid syntax \(.*unread_for_the_test\.py, line 2\)$",
     ):
         run_file(str(path))
 

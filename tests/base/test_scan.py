@@ -51,7 +51,7 @@ def test_the_files_of_a_folder_are_loaded_and_one_that_lacks_a_name_is_refused(p
         lambda: load_files(package, "READER", "WRITER"),
         lambda: load_file(package, "half", "WRITER"),
     ):
-        with pytest.raises(PpsimError, match=f"^{half} has no WRITER$") as caught:
+        with pytest.raises(PpsimError, match=f"(?m)^{half} has no WRITER$") as caught:
             load()
         assert caught.value.hint == f"see {package.__file__}"
 

@@ -43,12 +43,16 @@ def test_first_example_prints_what_the_picture_of_readme_shows():
 
 @pytest.mark.slow
 def test_readme_python_example_runs(tmp_path, monkeypatch, capsys):
+    """The comment behind each print is its output, or the beginning of it."""
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
     (code,) = [block for block in blocks if "import ppsim as pp" in block]
     monkeypatch.chdir(tmp_path)
     exec(code, {})
     assert (tmp_path / "zb.svg").stat().st_size > 1000
-    assert capsys.readouterr().out.startswith("27.7")
+    printed = capsys.readouterr().out.splitlines()
+    said = re.findall(r"^print\(.*\) +# (.*?)(?: \.\.\.)?$", code, re.M)
+    assert len(said) == 2
+    assert [line[: len(words)] for line, words in zip(printed, said, strict=True)] == said
 
 
 def test_a_cluster_is_named_as_for_a_plan():

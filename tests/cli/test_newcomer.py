@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -128,3 +129,49 @@ def test_how_memory_is_counted_is_said_where_it_is_printed():
     assert (
         "not counted: the driver" in invoke("memory", "1f1b", *SHAPE, "--model", "llama3-8b").output
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "typed", "number", "unit"),
+    [
+        ("--tf", "5.2ms", "5.2", "ms"),
+        ("--tf", "5,6 us", "5,6", "us"),
+        ("--comm", "3e2ns", "3e2", "ns"),
+    ],
+)
+def test_a_time_with_a_unit_is_answered_with_the_option_of_units(option, typed, number, unit):
+    words = ["run", "1f1b", "--devices", "2", "--mb", "4"]
+    code, _, err = answer(*words, option, typed)
+    assert code == 2
+    assert f"expected e.g. {number} with --unit {unit} try:" in " ".join(err.split())
+    code, out, _ = answer(*words, option, number, "--unit", unit)
+    assert code == 0
+    assert f" {unit} for 4 microbatches" in out
+
+
+@pytest.mark.parametrize("option", ["--gbs", "--global-batch-size"])
+def test_a_global_batch_is_answered_with_the_number_of_microbatches(option):
+    code, _, err = answer("run", "1f1b", "--devices", "4", option, "64")
+    assert code == 2
+    assert "--mb = global batch / (replicas x sequences in a microbatch)" in " ".join(err.split())
+
+
+def test_a_table_of_a_comparison_is_written_by_sweep(tmp_path):
+    path = tmp_path / "table.csv"
+    words = ["1f1b", "zb-1p", "--devices", "4", "--mb", "8", "-o", str(path)]
+    error = refused("compare", *words)
+    assert "ppsim sweep -o" in error.hint
+    assert answer("sweep", *words)[0] == 0
+    assert path.read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize("command", ["check", "convert"])
+def test_a_generator_of_queues_is_answered_with_the_command_that_writes_them(
+    command, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def mine(shape):\n    yield ['0F0', '0B0']\n")
+    error = refused(command, "mine.py", *(["-o", "mine.svg"] * (command == "convert")))
+    assert error.hint == "ppsim run mine.py --devices P --mb M -o queues.csv, which writes its ops"
+    assert answer("run", "mine.py", "--devices", "1", "--mb", "1", "-o", "queues.csv")[0] == 0
+    assert answer("check", "queues.csv")[0] == 0

@@ -518,7 +518,7 @@ def test_python_refuses_a_name_that_no_file_has(call, folder):
     ],
 )
 def test_python_names_the_file_that_is_missing(call, missing):
-    with pytest.raises(InputError, match=f"^{missing} is missing$"):
+    with pytest.raises(InputError, match=f"(?m)^{missing} is missing$"):
         call()
 
 

@@ -48,6 +48,17 @@ def test_readme_is_short_and_says_first_what_to_install():
     assert count_schedules(README.replace(count, "ppsim generates 1 schedules")) == README
 
 
+def test_readme_has_the_gain_between_two_simulations_too():
+    """A measured step has times of hosts that no simulation has: the guide has explain's answer."""
+    said = re.search(
+        r"Against\s+a\s+simulated\s+1F1B\s+\(`ppsim explain`\)\s+the\s+gain\s+is\s+([\d.]+%)",
+        README,
+    )
+    assert said
+    guide = (ROOT / "gallery" / "guides" / "read-your-own-trace.md").read_text()
+    assert f"of those that do not, zb-1p is fastest ({said[1]} less)" in guide
+
+
 def test_readme_says_of_its_picture_what_the_picture_shows():
     """Both steps and the gain, in words for who cannot see it; the picture has no numbers but
     these.

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from tests.commands import PLAIN
 from tests.guides.replay import GUIDES, ROOT, replay, unproved
 
 PICTURE = r'(?:\]\(|src=")images/([^)"\s]+)'
@@ -80,6 +81,13 @@ def test_the_index_names_every_guide():
         dict.fromkeys(re.findall(r"\]\((\S+?)\.md\)", index))
     )
     assert set(re.findall(r"\]\((\S+?)\.md\)", index)) == set(NAMES)
+
+
+def test_the_index_sets_the_terminal_of_the_outputs():
+    index = (GUIDES / "README.md").read_text()
+    settings = " ".join(f"{name}={value}" for name, value in PLAIN.items())
+    assert f"export {settings} " in index
+    assert "mkdir images" in index
 
 
 def test_every_picture_of_a_guide_is_used():

@@ -54,7 +54,7 @@ def test_a_model_gives_the_bytes_where_times_have_a_unit():
             {"profile": PROFILE, "host_link": "1B/s"},
             "1f1b has no copies to a host that end in time",
         ),
-        ({"profile": PROFILE, "offload": None}, "1f1b has no copies to a host$"),
+        ({"profile": PROFILE, "offload": None}, "(?m)1f1b has no copies to a host$"),
     ],
 )
 def test_what_has_no_bytes_no_unit_or_no_copies_is_refused(more, reason):

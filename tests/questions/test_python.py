@@ -61,6 +61,19 @@ def test_every_answer_is_json(name, tmp_path):
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    "name", [*ANSWERS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
+def test_a_prompt_shows_an_answer_as_its_verdict(name, tmp_path):
+    """Not as all its arrays, which fill many screens."""
+    file = tmp_path / "queues.csv"
+    ppsim.run("1f1b", **SHAPE).save(str(file))
+    answer = (ANSWERS | SLOW)[name](str(file))
+    assert repr(answer) == f"<{type(answer).__name__}: {answer.verdict}>"
+    assert "\n" not in repr(answer)
+
+
 def test_every_question_is_asked():
     asked = {name.partition(",")[0] for name in (*ANSWERS, *SLOW)}
     assert asked | MEASURES | ROWS == set(list_functions())

@@ -76,6 +76,8 @@ def parse(text: str, source: str) -> Draft:
     hint = f"one of {' '.join(sorted(known))}"
     if not text.strip():
         raise InputError(f"'{source}' is empty", hint)
+    if name.endswith((".py", ".toml")):
+        hint = f"ppsim run {source} --devices P --mb M -o queues.csv, which writes its ops"
     raise UnknownFormat(f"'{source}' contains no schedule in a known format", hint)
 
 

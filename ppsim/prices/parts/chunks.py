@@ -10,6 +10,7 @@ import click
 from ppsim.ask.given import Need, never
 from ppsim.ask.groups import DETAILED
 from ppsim.ask.options import option
+from ppsim.ask.types import NumberText
 from ppsim.prices.part import COSTS, STEP, Asked, Source
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Chunks(Source):
         help="Run the prefill of a prompt of this many tokens in chunks, each a microbatch of "
         "forward-only, with the times of --law; in --mb chunks, or in the best number of them.",
     )
-    chunk: str | None = option(
+    chunk: NumberText | None = option(
         "--chunk",
         metavar="TOKENS|equal",
         help="Tokens of a chunk; or equal (default): sizes that take equal times, in the best "

@@ -12,7 +12,7 @@ import click
 from ppsim.ask.given import Need
 from ppsim.ask.groups import Value
 from ppsim.ask.options import option
-from ppsim.ask.types import OffloadRules
+from ppsim.ask.types import Offload, OffloadRules
 from ppsim.errors import InputError
 from ppsim.prices.part import Asked, TimesOfKinds
 
@@ -46,7 +46,7 @@ class Copies(TimesOfKinds):
         "host_link_shared": "no copies to a host that take time",
     }
 
-    offload: str | None = option(
+    offload: Offload | None = option(
         "--offload",
         type=OffloadRules(),
         metavar="[N|all|30%]",

@@ -22,7 +22,10 @@ class FunctionOfSchedule(Source):
     called_by: ClassVar[tuple[str, ...]] = ("costs",)
     reads: ClassVar[tuple[str, ...]] = ("layout",)  # whose layers are held
 
-    costs: Callable[[Schedule], Costs] | None = given_object("ppsim.core.costs.Prices")
+    costs: Callable[[Schedule], Costs] | None = given_object(
+        "ppsim.core.costs.Prices",
+        "Times of all ops: Costs.of(F=1, B=2, comm=0.1), or Costs.of a function.",
+    )
 
     def price(self, schedule: Schedule, asked: Asked) -> Costs:
         """Return the function's costs of a schedule."""

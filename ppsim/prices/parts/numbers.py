@@ -30,7 +30,8 @@ class Numbers(Source):
     }
 
     tf: Value | None = common(
-        "--tf", help="Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2)."
+        "--tf",
+        help="Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2); in ms: --unit ms.",
     )
     tb: Value | None = common("--tb", help="Time of a full backward (ti + tw).")
     ti: Value | None = common("--ti", help="Time of a backward for the input (1).")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.options import option
+from ppsim.ask.types import NumberTexts
 from ppsim.prices.part import Asked, Part, refuse_factors
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Unequal(Part):
     called_by: ClassVar[tuple[str, ...]] = ("mb_scale", "slice_scale")
     lacks: ClassVar[Mapping[str, str]] = {"slice_scale": "no slices of sequences"}
 
-    mb_scale: tuple[str, ...] = option(
+    mb_scale: tuple[NumberTexts, ...] = option(
         "--mb-scale",
         multiple=True,
         metavar="[KINDS=]FACTORS",
@@ -31,7 +32,7 @@ class Unequal(Part):
         "repeatable. Schedules with slices also accept a factor for each slice. For decode a "
         "shorter list repeats.",
     )
-    slice_scale: tuple[str, ...] = option(
+    slice_scale: tuple[NumberTexts, ...] = option(
         "--slice-scale",
         multiple=True,
         metavar="[KINDS=]FACTORS",

@@ -25,6 +25,7 @@ from ppsim.ask.groups import (
 )
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.terminal import count_colours
+from ppsim.ask.types import NumberText
 from ppsim.ask.words import title_of
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
 from ppsim.base.numbers import format_number, format_share
@@ -137,7 +138,7 @@ class ExplainRequest(Request):
         metavar="OP",
         help="Show the op or message that an op waits for, and its slack: 2B5 or B5@2 (stage 2).",
     )
-    cap: str | None = option(
+    cap: NumberText | None = option(
         "--cap",
         metavar="SIZE",
         help="Memory cap of a device for advised changes (default: the peak of this run). A number "

@@ -19,7 +19,7 @@ from ppsim.ask.given import Need, TypedOptions, never
 from ppsim.ask.groups import FaceOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flatten, group, option
 from ppsim.ask.request import ask
-from ppsim.ask.types import Amount
+from ppsim.ask.types import Amount, NumberText
 from ppsim.ask.words import count_text, shape_line, title_of
 from ppsim.ask.write import command_line, inputs_of
 from ppsim.base.deadline import TimeOver, end_by, interrupt_at
@@ -107,7 +107,7 @@ class PartitionRequest(Request):
     )
     model: str | None = model_option("Bytes for --cap")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
-    cap: str | None = common(
+    cap: NumberText | None = common(
         "--cap",
         metavar="SIZE",
         help="Memory cap of a device: a number of activations of one layer, or a size such as "

@@ -84,7 +84,6 @@ NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
 # Parts of a step in which one plan loses against another.
 TERMS = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
 SIZES = ("tp", "cp", "ep", "pp", "dp", "vp")
-NAMES = ("schedules", "recomputes", "layouts")  # options that list names
 
 # Options that --against refuses: its table states them, or they are for printed plans.
 PLANNED = (
@@ -285,14 +284,7 @@ def plan(model: str, cluster: str, **options: Any) -> Plans:
         InputError: an option is refused, or no plan has these sizes.
         PpsimError: no plan fits the memory.
     """
-    joined = {
-        name: ",".join(value)
-        for name, value in options.items()
-        if name in NAMES
-        and isinstance(value, list | tuple)
-        and all(isinstance(each, str) for each in value)
-    }
-    return _plan(ask(PlanRequest, {"model": model, "cluster": cluster} | options | joined))
+    return _plan(ask(PlanRequest, {"model": model, "cluster": cluster} | options))
 
 
 def answer(request: PlanRequest) -> Plans | PublishedRuns:
@@ -734,7 +726,7 @@ class Plans(Answer[PlanRequest]):
         elif self._shows_flags:
             yield from self._launch
         else:
-            yield f"its launch flags: --flags {self._framework}"
+            yield f"for its launch flags, add --flags {self._framework}"
 
     def error_after_output(self) -> PpsimError | None:
         """The error that the framework of --flags cannot run the best plan; else None."""

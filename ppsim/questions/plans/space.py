@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.ask.options import common, option
-from ppsim.ask.types import CountList, Numbers
+from ppsim.ask.types import CountList, Names, Numbers
 from ppsim.errors import InputError
 from ppsim.prices.software import PRECISIONS
 
@@ -44,24 +44,24 @@ class SpaceOptions:
         "--vp", help="Chunks of the model on each pipeline device (default: 1 to 12)."
     )
     mbs: list[int] | None = common("--mbs", help="Sequences in a microbatch (default: 1,2,4,8,16).")
-    schedules: str | None = common(
+    schedules: Names | None = common(
         "--schedules",
         metavar="NAMES",
         help="Schedules to try: 1f1b,zb-v (default: all of ppsim list that can be the fastest).",
     )
-    recomputes: str | None = common(
+    recomputes: Names | None = common(
         "--recomputes",
         metavar="NAMES",
         help="Kinds of recompute to try, of none,selective,full (default: all).",
     )
-    recompute_modules: str | None = option(
+    recompute_modules: Names | None = option(
         "--recompute-modules",
         metavar="NAMES",
         help="Modules that selective recompute runs again, of "
         "core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (default: core_attn; for "
         "experts with fused kernels layernorm,moe_act,mla_up_proj).",
     )
-    layouts: str | None = option(
+    layouts: Names | None = option(
         "--layouts",
         metavar="NAMES",
         help="Splits of the layers over stages to try, of even,light-last,light-ends,by-speed,"

@@ -71,7 +71,7 @@ class CalibrateRequest(Request):
 
     \b
       ppsim calibrate -o profile.toml
-      ppsim run --schedule 1f1b --stages 4 --mb 8 --profile profile.toml
+      ppsim run 1f1b --stages 4 --mb 8 --profile profile.toml
       torchrun --nproc-per-node 8 -m ppsim calibrate -o profile.toml
       ppsim calibrate -o profile.toml --module model.py:stage --stages 4
       ppsim calibrate --from-trace rank0.json rank1.json -o profile.toml

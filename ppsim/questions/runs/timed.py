@@ -32,7 +32,7 @@ class TimedRun:
 
     spec: str  # the schedule's spelling or the file, as typed
     idle: Idle  # its idle time by cause, with its timeline
-    source: str  # the source of its times: SIMULATED, BORROWED, STATED or MEASURED
+    source: str  # the source of its times: SIMULATED, STATED, MEASURED, or begins with BORROWED
     costs: Costs  # the costs of the simulation, or derived from the times of a file
     execution: Execution | None = None  # the run with sends and receives as ops, if simulated so
 
@@ -96,11 +96,9 @@ def time_runs(
         spec: build_schedule(spec, _shape_of(spec, shape), costs, network) for spec in spelled
     }
     check_used(schedules.values(), costs)
-    file_costs = None
-    if len(stated) == 1 and not typed:
-        file_costs = _costs_of_file(next(iter(stated.values())))
+    lender = next(iter(stated.values())) if len(stated) == 1 and not typed else None
     simulated = {
-        spec: simulated_run(spec, schedule, costs, network, file_costs)
+        spec: simulated_run(spec, schedule, costs, network, lender)
         for spec, schedule in schedules.items()
     }
     return [(stated | simulated)[spec] for spec in specs]
@@ -119,16 +117,20 @@ def simulated_run(
     schedule: Schedule,
     costs: CostOptions,
     network: NetworkOptions,
-    file_costs: Costs | None = None,
+    lender: TimedRun | None = None,
 ) -> TimedRun:
     """Simulate a schedule, and return it with its idle time by cause.
 
-    ``file_costs``, derived from another run, are used if they are of as many stages.
+    It takes the median times of ``lender``, the run of a file, if that has as many stages.
     """
-    is_borrowed = file_costs is not None and file_costs.time.shape[1] == schedule.n_stages
-    prices = build_costs(schedule, costs, network, file_costs if is_borrowed else None)
+    if lender is None or lender.costs.time.shape[1] != schedule.n_stages:
+        prices = build_costs(schedule, costs, network, None)
+        return explain_costs(spec, schedule, prices, network, costs.links)
+    prices = build_costs(schedule, costs, network, _costs_of_file(lender))
     run = explain_costs(spec, schedule, prices, network, costs.links)
-    return replace(run, source=BORROWED) if is_borrowed and not run.execution else run
+    if run.execution:
+        return run
+    return replace(run, source=_borrowed_source(schedule, lender.timeline.schedule))
 
 
 def explain_costs(
@@ -145,6 +147,16 @@ def explain_costs(
         prices,
         execution,
     )
+
+
+def _borrowed_source(schedule: Schedule, lender: Schedule) -> str:
+    """Return the source of a schedule's times; it names the assumption if the lender's backwards
+    are whole and the schedule's are split.
+    """
+    from ppsim.core.ops import Kind
+
+    is_split, was_split = ((each.kind == Kind.W).any() for each in (schedule, lender))
+    return f"{BORROWED} (I = W = B/2)" if is_split and not was_split else BORROWED
 
 
 def _costs_of_file(run: TimedRun) -> Costs:

@@ -20,6 +20,7 @@ from ppsim.ask.groups import (
 )
 from ppsim.ask.options import Request, flag, group
 from ppsim.ask.request import ask
+from ppsim.ask.types import NumberTexts
 from ppsim.ask.words import counts_lines, recomputed, title_with_chunks
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
 from ppsim.base.numbers import format_change, format_number
@@ -57,6 +58,18 @@ class CompareRequest(Request):
     device.
 
     \b
+    The table has
+      gap to bound       the share of the makespan above the least time that any
+                         order of the same ops takes in the same memory
+      bubble_rate        the idle share of the makespan
+      bubble_over_ideal  (makespan - ideal) / ideal, as in Megatron-LM; ideal
+                         is the work of the busiest device
+      bubble_rate_span   (span - ideal) / span, as in the zero-bubble papers;
+                         span is the longest time from a device's first start
+                         to its last end
+      peak act.          activations of a device's 1/P share of the model
+
+    \b
       ppsim compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8
       ppsim compare 1f1b dualpipe dualpipe-v --devices 8 --mb 20 -o compare.svg
     """
@@ -80,7 +93,7 @@ class CompareRequest(Request):
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     dealing: DealOptions = group(DealOptions, "Lengths")
     output: FigureOptions = group(FigureOptions, "Output")
-    cap: str | None = cap_option()
+    cap: NumberTexts | None = cap_option()
     memory: bool = flag("--memory", help="Draw the memory of the devices below each chart.")
     tradeoff: bool = flag(
         "--tradeoff",
@@ -100,7 +113,7 @@ class CompareRequest(Request):
             elif abilities_of(suffix).one_schedule:
                 raise InputError(
                     f"{suffix} contains one schedule, and a comparison has several",
-                    "write each with ppsim run",
+                    "write each with ppsim run, or their table with ppsim sweep -o",
                 )
 
 

@@ -14,6 +14,7 @@ from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions, cap_option
 from ppsim.ask.options import Request, common, flag, group, list_options
 from ppsim.ask.request import ask
+from ppsim.ask.types import NumberTexts
 from ppsim.ask.words import count_text, recomputed, shape_line, title_of
 from ppsim.ask.write import Writers, document_writers, inputs_of
 from ppsim.base.numbers import format_change, format_number, with_unit
@@ -113,7 +114,7 @@ class MemoryRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     model: str | None = model_option("Bytes")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
-    cap: str | None = cap_option("--model or --profile")
+    cap: NumberTexts | None = cap_option("--model or --profile")
     lengths: SequenceLengths = group(SequenceLengths, "Lengths")
     measured: str | None = common(
         "--measured", metavar="FILE", help="Compare with the measured peaks of the devices."

@@ -22,6 +22,7 @@ from ppsim.ask.groups import (
     cap_option,
 )
 from ppsim.ask.options import Request, flag, flatten, given_object, group
+from ppsim.ask.types import NumberTexts
 from ppsim.ask.words import (
     count_text,
     counts_lines,
@@ -149,7 +150,7 @@ class RunRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     modelled: ModelledOptions = group(ModelledOptions, "Costs")
     output: FigureOptions = group(FigureOptions, "Output")
-    cap: str | None = cap_option()
+    cap: NumberTexts | None = cap_option()
     face: FaceOptions = group(FaceOptions, "Output")
     network: NetworkOptions = group(NetworkOptions, "Messages")
     blank: bool = flag(

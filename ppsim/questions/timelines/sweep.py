@@ -30,6 +30,7 @@ from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import SentFile, TaskOptions, finish_tasks, send_files
 from ppsim.ask.terminal import TONES, count_colours, shows_colours
+from ppsim.ask.types import NumberTexts
 from ppsim.ask.words import count_text
 from ppsim.ask.write import Writers, find_targets, inputs_of, tradeoff_writers, write_table
 from ppsim.base.notes import progress
@@ -123,7 +124,7 @@ class SweepRequest(Request):
     modelled: ModelledOptions = group(ModelledOptions, "Costs")
     mbs: int | None = mbs_option("--model")
     network: NetworkOptions = group(NetworkOptions, "Messages")
-    cap: str | None = cap_option()
+    cap: NumberTexts | None = cap_option()
     output: OutputOptions = group(OutputOptions, "Output")
     heat: bool = flag(
         "--heat",

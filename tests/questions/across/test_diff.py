@@ -134,8 +134,15 @@ def test_a_schedule_beside_a_real_run_takes_its_times():
     assert made["sources"] == ["simulated with the median times of the other", "measured"]
     better = json.loads(diff(str(PRIMUS), "zb-1p", "--json").stdout)
     assert better["makespan"][0] == measured
+    assert better["sources"][1] == made["sources"][0] + " (I = W = B/2)"
     assert better["difference"] < -300
     assert sum(better["difference_by_cause"].values()) == pytest.approx(better["difference"])
+
+
+def test_measured_halves_of_a_backward_are_not_called_assumed(tmp_path):
+    path = saved(tmp_path / "a.json", "zb-1p", *SHAPE, "--ti", "1.2", "--tw", "0.8")
+    made = json.loads(diff(path, "zb-h2", "--json").stdout)
+    assert made["sources"] == ["stated", "simulated with the median times of the other"]
 
 
 def test_other_stages_do_not_take_the_times_of_a_run(tmp_path):

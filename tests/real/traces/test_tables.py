@@ -221,11 +221,11 @@ def test_a_fault_is_repaired_and_the_repair_is_said(what, steps, replicas, said,
         ),
         (lambda rows: [row | {"kind": "x"} for row in rows], "no op is a forward or a backward"),
         (lambda rows: [row | {"microbatch": "mb1"} for row in rows], "row 1: microbatch is 'mb1'"),
-        (lambda rows: [row | {"stage": 0.5} for row in rows], "row 1: stage is 0.5$"),
+        (lambda rows: [row | {"stage": 0.5} for row in rows], "(?m)row 1: stage is 0.5$"),
         (lambda rows: [row | {"start": "nan"} for row in rows], "no step is complete"),
         (
             lambda rows: [row | {"start": row["end"], "end": row["start"]} for row in rows],
-            "F in row 1 ends before it starts, and so do 384 of 384 ops$",
+            "(?m)F in row 1 ends before it starts, and so do 384 of 384 ops$",
         ),
         (
             lambda rows: [
@@ -234,14 +234,14 @@ def test_a_fault_is_repaired_and_the_repair_is_said(what, steps, replicas, said,
                 else row
                 for row in rows
             ],
-            "no row of 1B2 has times$",
+            "(?m)no row of 1B2 has times$",
         ),
         (
             lambda rows: [row | {"device": ""} if row["kind"] in "FB" else row for row in rows],
             "no op that computes has",
         ),
         (lambda rows: rows + [row | {"end": row["end"] + 1} for row in rows], "two rows for"),
-        (lambda rows: [row | {"stage": 10**9} for row in rows], "row 1: stage is 1000000000$"),
+        (lambda rows: [row | {"stage": 10**9} for row in rows], "(?m)row 1: stage is 1000000000$"),
         (
             lambda rows: [row for row in rows if (row["kind"], row["stage"]) != ("F", 1)],
             "device 1 runs no F of stage 1",

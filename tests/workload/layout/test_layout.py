@@ -277,5 +277,5 @@ def test_a_list_makes_as_many_letters_as_it_may_and_no_more(monkeypatch):
     ],
 )
 def test_layers_that_no_memory_holds_are_refused_before_they_are_listed(options):
-    with pytest.raises(InputError, match=r"layers are too many$"):
+    with pytest.raises(InputError, match=r"(?m)layers are too many$"):
         ppsim.layout(**options)

@@ -1024,7 +1024,7 @@ def test_other_attention_is_divided_by_the_same_software():
 @pytest.mark.parametrize(
     ("software", "last"),
     [
-        (None, "its launch flags: --flags megatron"),
+        (None, "for its launch flags, add --flags megatron"),
         ("deepspeed", "no launch flags are known for deepspeed"),
         ("torchtitan", 'components = ["model", "loss"]'),
         ("primus", "--bf16"),
