@@ -84,7 +84,7 @@ def test_two_names_joined_by_a_comma_are_not_a_name():
 def test_two_names_in_one_text_are_not_guessed_at(name):
     """A text of several known names is not a misspelt one."""
     first, second = name.split()
-    with pytest.raises(UnknownSchedule, match=r": names are separate arguments$") as error:
+    with pytest.raises(UnknownSchedule, match=r"(?m): names are separate arguments$") as error:
         find(name)
     assert error.value.hint == (
         f'{first}; for several, {first} {second} as separate words, or ["{first}", "{second}"] '
