@@ -906,6 +906,10 @@ def train(count=40):
         with op("F", 0, microbatch):
             pass
         time.sleep(0.001)
+def written():
+    for thread in threading.enumerate():
+        if thread.name == "ppsim.record":
+            thread.join()
 def limit(name, value):
     resource.setrlimit(getattr(resource, name), (value, value))
 folder = sys.argv[1]
@@ -932,10 +936,10 @@ PROCESSES = {
         0,
     ),
     "all descriptors closed": (
-        "with record(folder, device=0):\n    train(20)\n    os.closerange(3, 1000)\n   "
-        " train(20)\n",
+        "with record(folder, device=0):\n    train(20)\n    written()\n"
+        "    os.closerange(3, 1000)\n    train(20)\n",
         0,
-        None,
+        40,
     ),
     "standard streams closed": ("os.closerange(0, 3)\n" + RECORD + "os._exit(0)\n", 0, 40),
     "standard error closed, and a fault": ("os.close(2)\nfolder = '/dev/null'\n" + RECORD, 0, 0),
