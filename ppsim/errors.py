@@ -45,11 +45,16 @@ class PpsimError(Exception):
         self._hint = text
 
     @property
-    def __notes__(self) -> list[str]:  # type: ignore[override]
+    def __notes__(self) -> list[str]:
         """The suggestion, which a traceback of Python shows below the message."""
         if not hasattr(self, "_notes"):
             self._notes = [f"  try: {self.hint}"] if self.hint else []
         return self._notes
+
+    @__notes__.setter
+    def __notes__(self, notes: list[str]) -> None:
+        """Take the notes of the same error in another process."""
+        self._notes = notes
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """Find the suggestion before the error goes to another process."""

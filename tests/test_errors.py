@@ -29,6 +29,15 @@ def test_a_traceback_ends_with_the_suggestion(schedule, options, suggestion):
     assert last_lines(pickle.loads(pickle.dumps(caught.value))).splitlines()[1] == tried
 
 
+def test_an_error_of_another_process_has_its_suggestion_once():
+    """Dask sets the notes of the error that it makes again, with tblib."""
+    error = InputError("not a size: 'x'", "60GiB")
+    error.add_note("in step 3")
+    again = pickle.loads(pickle.dumps(error))
+    again.__notes__ = [*error.__notes__]
+    assert last_lines(again) == last_lines(error)
+
+
 def test_notes_of_others_follow_the_suggestion():
     error = InputError("not a size: 'x'", "60GiB")
     error.add_note("in step 3")
