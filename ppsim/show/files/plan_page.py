@@ -63,7 +63,8 @@ def plan_page(
         **{name: pack_bytes(dump_json(facts[name])) for name in ("flags", "runs", "sent")},
     }
     script = join_parts(("numbers.js", "copy.js", "points.js", "plan_run.js", "plan.js"))
-    return fill_page(title, "plan", data, script, verdict=verdict_paragraph(verdict))
+    style, said = join_parts(("points.css",)), verdict_paragraph(verdict)
+    return fill_page(title, "plan", data, script, style, verdict=said)
 
 
 def _entries(of: str, colours: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:

@@ -115,7 +115,8 @@ def front_page(
     }
     title = f"{time[:1].upper()}{time[1:]} against {memory}"
     script = join_parts(("numbers.js", "points.js", "front.js"))
-    return fill_page(title, "front", data, script, verdict=verdict_paragraph(verdict))
+    style, said = join_parts(("points.css",)), verdict_paragraph(verdict)
+    return fill_page(title, "front", data, script, style, verdict=said)
 
 
 def _heat(heat: HeatMap) -> dict[str, Any]:

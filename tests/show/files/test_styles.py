@@ -8,6 +8,7 @@ from ppsim.show.files.page_parts import join_parts, strip_spaces
 
 STYLES = [
     "theme.css",
+    "points.css",
     "report.css",
     "report_late.css",
     "report_rows.css",

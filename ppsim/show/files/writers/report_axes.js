@@ -36,18 +36,13 @@ function ticks(from, to, most) {
   });
 }
 
-/** Return the ticks of the times in sight: as many as have room for their labels. */
-function timeTicks({ plotWidth, from, to, narrow, scale }) {
-  for (let most = narrow ? 5 : 14; ; most--) {
-    const found = stretches(timeAt(from), timeAt(to)).flatMap(([first, last]) =>
-      ticks(first, last, Math.max(1, Math.round(most * (last - first) * scale / plotWidth))));
-    if (most === 1 || found.length * (widest(found) + 8) <= plotWidth) return found;
-  }
-}
-
 function timeAxis(geometry, theme) {
-  const { left, plotWidth, bottom } = geometry;
-  const found = timeTicks(geometry);
+  const { left, plotWidth, bottom, from, to, narrow, scale } = geometry;
+  const atMost = most => stretches(timeAt(from), timeAt(to)).flatMap(([first, last]) =>
+    ticks(first, last, Math.max(1, Math.round(most * (last - first) * scale / plotWidth))));
+  let found = atMost(narrow ? 5 : 14);
+  const room = Math.floor(plotWidth / (widest(found) + 8)); // labels that fit side by side
+  if (found.length > room) found = atMost(room - 1);
   const places = found.map(([value]) => left + xOf(geometry, value));
   const labels = found.map(([, label], i) => text(places[i], bottom + 18, 12, theme.ink, label, CENTRED));
   return `<path d="${places.map(x => `M${px(x)} ${bottom}v4`).join('')}" stroke="${theme.muted}"/>`
@@ -91,12 +86,13 @@ function capLine(view, panel, geometry, theme) {
   }).join('');
 }
 
-const CURVE_TICKS = 5; // most values left of a curve
+/** Return the values left of a curve. */
+const valueTicks = view => ticks(...curveRange(view), 5);
 
 function curveAxis(view, panel, geometry, theme) {
-  const { low, high, y } = curveScale(view, panel);
+  const { low, y } = curveScale(view, panel);
   const { left, plotWidth } = geometry;
-  return ticks(low, high, CURVE_TICKS).map(([value, label]) => {
+  return valueTicks(view).map(([value, label]) => {
     const at = panel.curveTop + y(value);
     const colour = value === 0 && low < 0 ? theme.muted : theme.line;
     return `<path d="M${left} ${px(at)}h${plotWidth}" stroke="${colour}"/>`

@@ -24,19 +24,6 @@ function rowOfEach({ devices }, inSight) {
   return rows;
 }
 
-/** Return the room left and right of a curve that its values and its lines' peaks need, in pixels. */
-function roomOfCurve(view) {
-  const curves = TIMELINES.map(t => t.curves[view.curve]).filter(Boolean);
-  if (!curves.length) return [0, 0];
-  const [low, high] = curveRange(view);
-  const notes = curves.flatMap(({ parts, peak, least }) =>
-    parts || peak.length > LINES ? [] : Array.from(peak, (most, device) => number(furthest(most, least[device]))));
-  return [
-    widest(ticks(low, high, CURVE_TICKS)) + 8,
-    25 + LETTER * Math.max(0, ...notes.map(note => note.length)),
-  ];
-}
-
 /** Return the geometry of a view in pixels: one panel per timeline, with its rows and, if it is shown, the curve below. */
 function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   if (!view.printing && TIMELINES.some(t => t.bands.length || t.inside)) tallest += 20;
@@ -47,12 +34,11 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const most = Math.max(...counts);
   const row = clamp(Math.floor(560 / rows), most <= 8 ? 15 : most <= 64 ? 7 : most <= 256 ? 3 : 1, tallest);
   const linkCount = timeline => view.links && timeline.links?.names.length ? timeline.links.names.length : 0;
-  const [before, after] = roomOfCurve(view);
-  const named = TIMELINES.some(linkCount) ? narrow ? 48 : 96 : narrow ? 30 : view.pinned.length ? 84 : 76;
-  const left = Math.max(named, before);
+  const values = widest(valueTicks(view)) + 8; // room of the values left of a curve; a line's peak is about as wide
+  const left = Math.max(values, TIMELINES.some(linkCount) ? narrow ? 48 : 96 : narrow ? 30 : view.pinned.length ? 84 : 76);
   const longest = TIMELINES.reduce((most, t) => t.held.reduce((own, note) => Math.max(own, note.length), most), 0);
   const part = Math.max(0, ...TIMELINES.flatMap(t => t.curves[view.curve]?.parts ?? []).map(name => name.length));
-  const right = narrow ? part ? 130 : Math.max(54, after) : clamp(Math.max(6.2 * longest + 86, 5.8 * part + 70), 132, 210); // of the notes at the rows' ends
+  const right = narrow ? part ? 130 : Math.max(54, values + 20) : clamp(Math.max(6.2 * longest + 86, 5.8 * part + 70), 132, 210); // of the notes at the rows' ends
   const plotWidth = Math.max(80, width - left - right);
   const panels = [];
   let top = folded ? 24 : 16;
@@ -237,8 +223,6 @@ function steps(curve, device, from, to, width) {
 
 /** Return the least and the largest value of the axis of a curve. */
 const curveRange = view => [1.06 * lowest(view.curve), 1.06 * Math.max(highest(view.curve), capOf(view)?.value ?? 0)];
-/** Return the value of a line that is furthest from zero, to three digits. */
-const furthest = (peak, least) => Number((-least > peak ? least : peak).toPrecision(3));
 
 /** Return the range of values of a curve's axis, and a function to the height of a value below its upper edge. */
 function curveScale(view, panel) {

@@ -125,9 +125,9 @@ function curveNotes(view, panel, geometry, theme) {
   return heading + [...curve.peak.entries()].sort(([, a], [, b]) => b - a).map(([device, peak], place) => {
     const y = curveTop + (place + 0.5) * step;
     const line = `<path d="M${x} ${px(y)}h9" stroke="${lineColour(timeline, theme.dark, device)}" stroke-width="${place ? 2 : 4}"/>`;
-    const value = number(furthest(peak, curve.least[device]));
+    const furthest = Number((-curve.least[device] > peak ? curve.least[device] : peak).toPrecision(3));
     const word = lowest(view.curve) < 0 ? '' : 'peak ';
-    const note = geometry.narrow ? value : `device ${device}: ${word}${value}`;
+    const note = geometry.narrow ? number(furthest) : `device ${device}: ${word}${number(furthest)}`;
     return line + text(x + 13, y + 4, 10.5, theme.muted, note);
   }).join('');
 }
