@@ -30,6 +30,7 @@ CostsOfModel = TypeVar("CostsOfModel", bound="ModelOnCluster")  # the options of
 LAYOUTS = (
     *("even", "light-last", "light-ends"),
     *(f"light-last:{fewer}" for fewer in range(2, 9)),
+    *(f"light-first:{fewer}" for fewer in range(1, 9)),
 )
 SIZES = ("tp", "cp", "ep", "dp", "zero")
 OTHER_TIMES = (
