@@ -456,7 +456,8 @@ def compare(
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
         recomputes: Recompute in every backward (none).
-        layouts: Split of the layers over stages, by its name in ppsim plan (even).
+        layouts: Split of the layers over stages, by its name in ppsim plan: even, light-last,
+            light-ends, light-last:2, light-first:3, ... (even).
         precision: Precision of the linear layers' products (bf16).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
@@ -1242,7 +1243,8 @@ def explain(
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
         recomputes: Recompute in every backward (none).
-        layouts: Split of the layers over stages, by its name in ppsim plan (even).
+        layouts: Split of the layers over stages, by its name in ppsim plan: even, light-last,
+            light-ends, light-last:2, light-first:3, ... (even).
         precision: Precision of the linear layers' products (bf16).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
@@ -1570,7 +1572,8 @@ def jitter(
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
         recomputes: Recompute in every backward (none).
-        layouts: Split of the layers over stages, by its name in ppsim plan (even).
+        layouts: Split of the layers over stages, by its name in ppsim plan: even, light-last,
+            light-ends, light-last:2, light-first:3, ... (even).
         precision: Precision of the linear layers' products (bf16).
         cluster: The cluster of --model, such as dgx-h100, or a TOML file.
         cv: Noise of each op, copy, collective and message: standard deviation over mean. An op
@@ -2885,7 +2888,8 @@ def run(
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
         recomputes: Recompute in every backward (none).
-        layouts: Split of the layers over stages, by its name in ppsim plan (even).
+        layouts: Split of the layers over stages, by its name in ppsim plan: even, light-last,
+            light-ends, light-last:2, light-first:3, ... (even).
         precision: Precision of the linear layers' products (bf16).
         format: Format of every -o instead of its suffix's, such as svg.
         style: Style of figures (default: screen, and paper for pdf).
@@ -3219,7 +3223,8 @@ def sweep(
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
         recomputes: Recompute in every backward (none).
-        layouts: Split of the layers over stages, by its name in ppsim plan (even).
+        layouts: Split of the layers over stages, by its name in ppsim plan: even, light-last,
+            light-ends, light-last:2, light-first:3, ... (even).
         precision: Precision of the linear layers' products (bf16).
         mbs: Sequences in each microbatch of --model (1).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.

@@ -398,3 +398,16 @@ def test_stages_are_priced_once(monkeypatch):
     compared = invoke("compare", "1f1b", "gpipe", *words, "--seq", "3076", "--json")
     assert compared.exit_code == 0, compared.output
     assert priced[1:] == ["1f1b", "gpipe"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ("light-last:4", "32 layers over 4 stages; its head counts as 2.1 layers"),
+        ("light-first:1", "32 layers over 4 stages; its encoder counts as 0 layers"),
+    ],
+)
+def test_a_layout_for_a_heavier_head_or_encoder_is_refused(layout, said):
+    options = {"model": "llama3-8b", "cluster": "dgx-h100", "layouts": layout}
+    with pytest.raises(InputError, match=said):
+        ppsim.run("1f1b", devices=4, mb=8, **options)

@@ -114,7 +114,9 @@ class ModelledOptions(Techniques):
     layouts: str | None = option(
         "--layouts",
         type=click.Choice(LAYOUTS),
-        help="Split of the layers over stages, by its name in ppsim plan (even).",
+        metavar="NAME",
+        help="Split of the layers over stages, by its name in ppsim plan: even, light-last, "
+        "light-ends, light-last:2, light-first:3, ... (even).",
     )
     precision: str | None = option(
         "--precision",
