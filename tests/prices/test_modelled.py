@@ -411,3 +411,17 @@ def test_a_layout_for_a_heavier_head_or_encoder_is_refused(layout, said):
     options = {"model": "llama3-8b", "cluster": "dgx-h100", "layouts": layout}
     with pytest.raises(InputError, match=said):
         ppsim.run("1f1b", devices=4, mb=8, **options)
+
+
+@pytest.mark.parametrize("spec", ["interleaved-overlap:2", "1f1b-overlap", "dualpipe-v", "zb-1p"])
+def test_the_bubble_of_a_plan_is_that_of_run(spec):
+    """Also of pairs that hide all-to-all: in warm-up and cool-down it is not hidden, and is work,
+    not bubble.
+    """
+    sizes: dict[str, Any] = {"ep": 8, "dp": 8}
+    (plan,) = plans_of("qwen3-30b-a3b", "dgx-h100", sizes, 4, 16, spec)
+    shape = {"devices": 4, "mb": 16, "model": "qwen3-30b-a3b", "cluster": "dgx-h100"}
+    ran = ppsim.run(spec, **shape, **sizes).to_json()
+    assert plan["bubble"] == pytest.approx(ran["bubble_rate"], abs=1e-9)
+    assert plan["terms"]["bubble"] == pytest.approx(plan["bubble"] * ran["makespan"] / 1e3)
+    assert sum(plan["terms"].values()) == pytest.approx(plan["step_s"])
