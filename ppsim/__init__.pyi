@@ -275,7 +275,7 @@ def compare(
     seq: int | None = None,
     zero: int | None = None,
     recomputes: Literal["none", "selective", "full"] | None = None,
-    layouts: Literal["even", "light-last", "light-ends", "light-last:2", "light-last:3", "light-last:4", "light-last:5", "light-last:6", "light-last:7", "light-last:8"] | None = None,
+    layouts: str | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
     order: str | None = None,
@@ -456,7 +456,8 @@ def compare(
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
         recomputes: Recompute in every backward (none).
-        layouts: Split of the layers over stages, by its name in ppsim plan (even).
+        layouts: Split of the layers over stages, by its name in ppsim plan: even, light-last,
+            light-ends, light-last:2, light-first:3, ... (even).
         precision: Precision of the linear layers' products (bf16).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
@@ -1051,7 +1052,7 @@ def explain(
     seq: int | None = None,
     zero: int | None = None,
     recomputes: Literal["none", "selective", "full"] | None = None,
-    layouts: Literal["even", "light-last", "light-ends", "light-last:2", "light-last:3", "light-last:4", "light-last:5", "light-last:6", "light-last:7", "light-last:8"] | None = None,
+    layouts: str | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
     order: str | None = None,
@@ -1242,7 +1243,8 @@ def explain(
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
         recomputes: Recompute in every backward (none).
-        layouts: Split of the layers over stages, by its name in ppsim plan (even).
+        layouts: Split of the layers over stages, by its name in ppsim plan: even, light-last,
+            light-ends, light-last:2, light-first:3, ... (even).
         precision: Precision of the linear layers' products (bf16).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
@@ -1407,7 +1409,7 @@ def jitter(
     seq: int | None = None,
     zero: int | None = None,
     recomputes: Literal["none", "selective", "full"] | None = None,
-    layouts: Literal["even", "light-last", "light-ends", "light-last:2", "light-last:3", "light-last:4", "light-last:5", "light-last:6", "light-last:7", "light-last:8"] | None = None,
+    layouts: str | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     cluster: str | None = None,
     cv: float = 0.05,
@@ -1570,7 +1572,8 @@ def jitter(
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
         recomputes: Recompute in every backward (none).
-        layouts: Split of the layers over stages, by its name in ppsim plan (even).
+        layouts: Split of the layers over stages, by its name in ppsim plan: even, light-last,
+            light-ends, light-last:2, light-first:3, ... (even).
         precision: Precision of the linear layers' products (bf16).
         cluster: The cluster of --model, such as dgx-h100, or a TOML file.
         cv: Noise of each op, copy, collective and message: standard deviation over mean. An op
@@ -2524,8 +2527,9 @@ def plan(
             core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (default: core_attn;
             for experts with fused kernels layernorm,moe_act,mla_up_proj).
         layouts: Splits of the layers over stages to try, of even,light-last,light-ends,by-
-            speed,by-speed-reversed, and light-last:2 to light-last:8 for a head that takes as
-            long as several layers: so many fewer on the last stage (default: all).
+            speed,by-speed-reversed; for a head that takes as long as several layers light-
+            last:2 to light-last:8, so many fewer on the last stage; for an encoder light-
+            first:1 to light-first:8 (default: all).
         zero: ZeRO stages to try, of 0,1,2,3 (default: 1; without a pipeline also 3).
         offload: Shares of activations to offload to the host: 0,0.5,1 (default: 0).
         precision: Precision of the linear layers' products. (default bf16)
@@ -2691,7 +2695,7 @@ def run(
     seq: int | None = None,
     zero: int | None = None,
     recomputes: Literal["none", "selective", "full"] | None = None,
-    layouts: Literal["even", "light-last", "light-ends", "light-last:2", "light-last:3", "light-last:4", "light-last:5", "light-last:6", "light-last:7", "light-last:8"] | None = None,
+    layouts: str | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
@@ -2884,7 +2888,8 @@ def run(
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
         recomputes: Recompute in every backward (none).
-        layouts: Split of the layers over stages, by its name in ppsim plan (even).
+        layouts: Split of the layers over stages, by its name in ppsim plan: even, light-last,
+            light-ends, light-last:2, light-first:3, ... (even).
         precision: Precision of the linear layers' products (bf16).
         format: Format of every -o instead of its suffix's, such as svg.
         style: Style of figures (default: screen, and paper for pdf).
@@ -3050,7 +3055,7 @@ def sweep(
     seq: int | None = None,
     zero: int | None = None,
     recomputes: Literal["none", "selective", "full"] | None = None,
-    layouts: Literal["even", "light-last", "light-ends", "light-last:2", "light-last:3", "light-last:4", "light-last:5", "light-last:6", "light-last:7", "light-last:8"] | None = None,
+    layouts: str | None = None,
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     mbs: int | None = None,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
@@ -3218,7 +3223,8 @@ def sweep(
         zero: ZeRO stage: data-parallel ranks shard the optimizer (1, the default), also
             gradients (2), also weights (3).
         recomputes: Recompute in every backward (none).
-        layouts: Split of the layers over stages, by its name in ppsim plan (even).
+        layouts: Split of the layers over stages, by its name in ppsim plan: even, light-last,
+            light-ends, light-last:2, light-first:3, ... (even).
         precision: Precision of the linear layers' products (bf16).
         mbs: Sequences in each microbatch of --model (1).
         p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.

@@ -78,13 +78,18 @@ class Modelled:
 
     def _layout(self, devices: int, stages: int) -> Layout:
         from ppsim.workload.layout.layout import build_layout
-        from ppsim.workload.plans.space import layout_layers
+        from ppsim.workload.plans.space import encoder_layers, head_layers, layout_layers
 
         split = layout_layers(self.model, stages, self.layout)
         if split is None:
             layers = f"{self.model.layers} layers over {stages} stages"
             what = f"no layout '{self.layout}' divides the model's {layers}"
-            raise InputError(what, "fewer stages, or --layout STRING")
+            if ":" not in self.layout:
+                raise InputError(what, "fewer stages, or --layout STRING")
+            counts = {"head": head_layers, "encoder": encoder_layers}
+            part = "head" if self.layout.startswith("light-last") else "encoder"
+            what += f"; its {part} counts as {counts[part](self.model):.2g} layers"
+            raise InputError(what, "another number, or --layout STRING")
         return build_layout(list(split), devices, self.model.mtp)
 
     def costs(self, schedule: Schedule, layout: Layout | None = None) -> StageCosts:

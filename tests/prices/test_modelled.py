@@ -398,3 +398,30 @@ def test_stages_are_priced_once(monkeypatch):
     compared = invoke("compare", "1f1b", "gpipe", *words, "--seq", "3076", "--json")
     assert compared.exit_code == 0, compared.output
     assert priced[1:] == ["1f1b", "gpipe"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ("light-last:4", "32 layers over 4 stages; its head counts as 2.1 layers"),
+        ("light-first:1", "32 layers over 4 stages; its encoder counts as 0 layers"),
+    ],
+)
+def test_a_layout_for_a_heavier_head_or_encoder_is_refused(layout, said):
+    options = {"model": "llama3-8b", "cluster": "dgx-h100", "layouts": layout}
+    with pytest.raises(InputError, match=said):
+        ppsim.run("1f1b", devices=4, mb=8, **options)
+
+
+@pytest.mark.parametrize("spec", ["interleaved-overlap:2", "1f1b-overlap", "dualpipe-v", "zb-1p"])
+def test_the_bubble_of_a_plan_is_that_of_run(spec):
+    """Also of pairs that hide all-to-all: in warm-up and cool-down it is not hidden, and is work,
+    not bubble.
+    """
+    sizes: dict[str, Any] = {"ep": 8, "dp": 8}
+    (plan,) = plans_of("qwen3-30b-a3b", "dgx-h100", sizes, 4, 16, spec)
+    shape = {"devices": 4, "mb": 16, "model": "qwen3-30b-a3b", "cluster": "dgx-h100"}
+    ran = ppsim.run(spec, **shape, **sizes).to_json()
+    assert plan["bubble"] == pytest.approx(ran["bubble_rate"], abs=1e-9)
+    assert plan["terms"]["bubble"] == pytest.approx(plan["bubble"] * ran["makespan"] / 1e3)
+    assert sum(plan["terms"].values()) == pytest.approx(plan["step_s"])

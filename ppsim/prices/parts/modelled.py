@@ -30,6 +30,7 @@ CostsOfModel = TypeVar("CostsOfModel", bound="ModelOnCluster")  # the options of
 LAYOUTS = (
     *("even", "light-last", "light-ends"),
     *(f"light-last:{fewer}" for fewer in range(2, 9)),
+    *(f"light-first:{fewer}" for fewer in range(1, 9)),
 )
 SIZES = ("tp", "cp", "ep", "dp", "zero")
 OTHER_TIMES = (
@@ -113,7 +114,9 @@ class ModelledOptions(Techniques):
     layouts: str | None = option(
         "--layouts",
         type=click.Choice(LAYOUTS),
-        help="Split of the layers over stages, by its name in ppsim plan (even).",
+        metavar="NAME",
+        help="Split of the layers over stages, by its name in ppsim plan: even, light-last, "
+        "light-ends, light-last:2, light-first:3, ... (even).",
     )
     precision: str | None = option(
         "--precision",

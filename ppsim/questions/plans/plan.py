@@ -541,7 +541,7 @@ def _raise_nothing_fits(task: Task, found: Findings) -> NoReturn:
         raise InputError(
             f"no way to train {task.model.name or 'the model'} on {count_text(task.gpus, 'GPU')}: "
             f"no pipeline of these sizes has {chunks} chunks a device",
-            "leave out --vp or --schedules, or another --pp",
+            "leave out --vp, --schedules or --layouts, or another --pp",
         )
     least = found.least_memory
     if least is None:

@@ -65,8 +65,9 @@ class SpaceOptions:
         "--layouts",
         metavar="NAMES",
         help="Splits of the layers over stages to try, of even,light-last,light-ends,by-speed,"
-        "by-speed-reversed, and light-last:2 to light-last:8 for a head that takes as long as "
-        "several layers: so many fewer on the last stage (default: all).",
+        "by-speed-reversed; for a head that takes as long as several layers light-last:2 to "
+        "light-last:8, so many fewer on the last stage; for an encoder light-first:1 to "
+        "light-first:8 (default: all).",
     )
     zero: list[int] | None = option(
         "--zero",

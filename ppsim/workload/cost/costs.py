@@ -14,7 +14,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import BACKWARDS, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.engine.simple.metrics import span_of
+from ppsim.engine.simple.metrics import measure, span_of
 from ppsim.errors import InputError
 from ppsim.schedules import find, generate, generate_once
 from ppsim.workload.cost.communication import (
@@ -556,6 +556,8 @@ def step_time(
             costs.time[[Kind.I, Kind.W]].sum() - costs.time[Kind.B].sum()
         )
         busy = parallel.microbatches * work / parallel.pp
+        if schedule.second_of_pairs.any():  # only pairs hide all-to-all: other ops take longer
+            busy = float(measure(timeline).busy.mean()) / 1e3
         bubble = 1 - busy / pipeline
     reduction = seen_seconds(held, parallel, costs.time[Kind.F], costs.dp, costs.gather)
     optimizer = float(np.bincount(held.device, costs.optimizer[held.stage]).max())

@@ -49,13 +49,15 @@ RECOMPUTE = ("none", "selective", "full")
 PAIRS = ("dualpipe", "dualpipe-v", "1f1b-overlap", "interleaved-overlap")
 # schedules that are only slower if there is no all-to-all to hide
 NEED_EXPERTS = ("1f1b-overlap", "interleaved-overlap")
-# light-last:3 is three layers less on the last stage; only for a head that takes as long as several
+# light-last:3 is three layers less on the last stage, only for a head that takes as long as
+# several; light-first:3 on the first, for an encoder
 MOST_LIGHTER = 8
 LAYOUTS = (
     *("even", "light-last", "light-ends"),
     *(f"light-last:{fewer}" for fewer in range(2, MOST_LIGHTER + 1)),
+    *(f"light-first:{fewer}" for fewer in range(1, MOST_LIGHTER + 1)),
 )
-HEAVY = 1.5  # layers that a head counts as at least to be heavy
+HEAVY = 1.5  # layers that a head or an encoder counts as at least to be heavy
 # layouts of mixed clusters, with more layers on faster devices
 BY_SPEED = ("by-speed", "by-speed-reversed")
 EIGHTHS = range(1, 8)  # shares of a stage's layers that recompute in full, other than all
@@ -82,9 +84,9 @@ class Axes:
         schedules: names in the registry.
         recompute: none, selective, full; full includes shares of a stage's layers.
         layouts: even; light-last (a layer less on the last stage); light-ends (a layer less on the
-            first and the last stage); light-last:2 and so on for a heavy head; in a mixed cluster
-            by-speed and by-speed-reversed, with the kinds of nodes in the order of the cluster or
-            reversed.
+            first and the last stage); light-last:2 and so on for a heavy head, light-first:1 and so
+            on for a heavy encoder; in a mixed cluster by-speed and by-speed-reversed, with the
+            kinds of nodes in the order of the cluster or reversed.
         zero: stages of ZeRO; None takes 1, and without a pipeline also 3.
         offload: percentages of activations that wait on the host.
         fitted: names of schedules ordered by costs, tried only for the fastest plans of their
@@ -385,8 +387,8 @@ def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | N
             return None
     if layout in ("even", *BY_SPEED):
         return even if min(even[1:-1], default=1) > 0 else None
-    if layout.startswith("light-last") and _lightens(model, even, fewer := _fewer(layout)):
-        return _with_light_last(even, fewer)
+    if min(even[1:-1], default=1) > 0 and any(fewer := _fewer(model, even, layout)):
+        return _with_light_ends(model, even, *fewer)
     # if layers do not divide, the even layout already has light ends
     if ":" in layout or model.layers % stages or stages < 4 or even[0] < 2:
         return None
@@ -398,28 +400,43 @@ def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | N
     return tuple(split)
 
 
-def _fewer(layout: str) -> int:
-    """Return how many layers the last stage of a layout with a light last stage has less."""
-    return int(layout.partition(":")[2] or 1)
+def _fewer(model: Model, even: tuple[int, ...], layout: str) -> tuple[int, int]:
+    """Return how many layers less than in the even layout the first and the last stage have.
 
-
-def _lightens(model: Model, even: tuple[int, ...], fewer: int) -> bool:
-    """Return whether so many layers less on the last stage may help: at most as many as its heavy
-    head counts as, without those that the even layout has less there already.
+    At most as many as the encoder and the head count as, without those that the even layout has
+    less there already; none where neither is heavy. With a light first stage the last one has the
+    layers that a heavy head leaves it.
     """
-    if len(even) < 2 or min(even[1:-1], default=1) == 0 or (head := head_layers(model)) < HEAVY:
-        return False
-    return fewer <= min(even[-1], round(head) - (max(even) - even[-1]))
+    name, _, number = layout.partition(":")
+    fewer, stages, most = int(number or 1), len(even), max(even)
+    first, last = encoder_layers(model), head_layers(model)
+    if stages > 1 and name == "light-last" and last >= HEAVY:
+        return (0, fewer) if fewer <= min(even[-1], round(last) - (most - even[-1])) else (0, 0)
+    if stages > 1 and name == "light-first" and first >= HEAVY:
+        if fewer > min(even[0], round(first) - (most - even[0])):
+            return 0, 0
+        left = max(round((model.layers + first + last) / stages - last), 0)
+        return fewer, max(even[-1] - left, 0) if stages > 2 and last >= HEAVY else 0
+    return 0, 0
 
 
-def _with_light_last(even: tuple[int, ...], fewer: int) -> tuple[int, ...]:
-    """Return a layout with fewer layers on the last stage; they go to the stages that have least,
-    of equal ones to those nearest to the middle.
+def _with_light_ends(model: Model, even: tuple[int, ...], first: int, last: int) -> tuple[int, ...]:
+    """Return a layout with fewer layers on the first and the last stage.
+
+    They go one by one to the other stage that has least, encoder and head included; of equal ones
+    to the nearest to the middle.
     """
     split, middle = list(even), (len(even) - 1) / 2
-    split[-1] -= fewer
-    for _ in range(fewer):
-        split[min(range(len(even) - 1), key=lambda s: (split[s], abs(s - middle)))] += 1
+    split[0] -= first
+    split[-1] -= last
+    load = np.array(split, np.float64)
+    load[0] += encoder_layers(model)
+    load[-1] += head_layers(model)
+    others = range(first > 0, len(even) - (last > 0))
+    for _ in range(first + last):
+        least = min(others, key=lambda s: (load[s], abs(s - middle)))
+        split[least] += 1
+        load[least] += 1
     return tuple(split)
 
 
@@ -428,10 +445,25 @@ def head_layers(model: Model) -> float:
     """Return the layers whose FLOPs the last stage has besides its layers: those of the head, and
     of multi-token prediction with its heads.
     """
-    plain = replace(model, encoder=None)
-    heads = 6.0 * (1 + model.mtp) * model.vocab * model.hidden
-    each = (flops_per_token(plain) - heads) / (model.layers + model.mtp)
-    return heads / each + model.mtp
+    return _head_flops(model) / _layer_flops(model) + model.mtp
+
+
+@lru_cache(maxsize=64)
+def encoder_layers(model: Model) -> float:
+    """Return the layers whose FLOPs the encoder in front of them has; 0 without one."""
+    plain = flops_per_token(replace(model, encoder=None))
+    return (flops_per_token(model) - plain) / _layer_flops(model)
+
+
+def _head_flops(model: Model) -> float:
+    """Return the FLOPs of training on one token in all heads."""
+    return 6.0 * (1 + model.mtp) * model.vocab * model.hidden
+
+
+def _layer_flops(model: Model) -> float:
+    """Return the FLOPs of training on one token in a mean layer."""
+    plain = flops_per_token(replace(model, encoder=None))
+    return (plain - _head_flops(model)) / (model.layers + model.mtp)
 
 
 def layout_of(model: Model, candidate: Candidate) -> Layout:

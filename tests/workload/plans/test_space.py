@@ -18,7 +18,7 @@ from ppsim.workload.cost.costs import schedule_of, stage_costs, step_time
 from ppsim.workload.cost.memory import StageMemory, device_memory, held_at_peaks
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.layout.layout import build_layout
-from ppsim.workload.model.model import read_model
+from ppsim.workload.model.model import Encoder, read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans import search as search_module
 from ppsim.workload.plans.bounds import (
@@ -42,6 +42,7 @@ from ppsim.workload.plans.space import (
     Axes,
     Group,
     check_axes,
+    encoder_layers,
     groups,
     head_layers,
     layout_layers,
@@ -258,6 +259,28 @@ def test_a_heavy_head_takes_the_place_of_several_layers(vocab, layers, stages, f
     model = replace(DENSE, vocab=vocab, layers=layers)
     assert layout_layers(model, stages, layout) == split
     assert layout_layers(model, stages, "light-last:8") is None
+
+
+@pytest.mark.parametrize(
+    ("vocab", "stages", "fewer", "split"),
+    [
+        (32_000, 4, 1, (3, 5, 4, 4)),
+        (32_000, 4, 4, (0, 6, 5, 5)),
+        (32_000, 2, 3, (5, 11)),
+        (128_256, 4, 3, (1, 6, 6, 3)),  # the head counts as 2.3 layers
+        (256_000, 4, 3, (1, 7, 6, 2)),  # as 4.6
+        (32_000, 3, 1, (4, 6, 6)),  # evenly 5, 6, 5
+        (32_000, 4, 5, None),
+        (32_000, 1, 1, None),
+    ],
+)
+def test_a_heavy_encoder_takes_the_place_of_several_layers(vocab, stages, fewer, split):
+    """An encoder of five layers' FLOPs; a model without one has no such layouts."""
+    encoder = Encoder(hidden=2048, heads=16, layers=40, ffn=8192, tokens=1024)
+    model = replace(DENSE, vocab=vocab, layers=16, encoder=encoder)
+    assert round(encoder_layers(model)) == 5
+    assert layout_layers(model, stages, f"light-first:{fewer}") == split
+    assert layout_layers(replace(model, encoder=None), stages, f"light-first:{fewer}") is None
 
 
 def test_the_head_counts_as_the_layers_that_have_its_flops():
