@@ -158,17 +158,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         worker.sendevent = tell_what_counts
 
 
-@pytest.hookimpl(trylast=True)  # fixtures of the session have ended
-def pytest_sessionfinish() -> None:
-    """Free what circles hold, then what finalizers made; the rest is not searched again.
-
-    As it ends, pytest searches all objects for circles several times, for errors of finalizers.
-    """
-    gc.collect()
-    gc.collect(1)
-    gc.freeze()
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give each process tests that stand together, for they share what is made once; who ends first
