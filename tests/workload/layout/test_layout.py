@@ -271,8 +271,13 @@ def test_a_list_makes_as_many_letters_as_it_may_and_no_more(monkeypatch):
     [
         {"num_layers": 10**9, "devices": 4},
         {"num_layers": 10**18, "devices": 4, "chunks": 2},
-        {"num_layers": 8, "devices": 4, "mtp": 10**18},
-        {"num_layers": 10**9, "devices": 4, "first": 10**9 - 3, "last": 1},
+        {"num_layers": 8, "devices": 4, "mtp_num_layers": 10**18},
+        {
+            "num_layers": 10**9,
+            "devices": 4,
+            "decoder_first_pipeline_num_layers": 10**9 - 3,
+            "decoder_last_pipeline_num_layers": 1,
+        },
         {"layers_per_stage": [999_999_999, 1]},
     ],
 )
