@@ -835,7 +835,7 @@ def test_readme_says_of_runs_left_out_what_measurements_say():
         < said.index(first)
         < said.index(f"{half[0]} % (median {half[1]} %) if other jobs of the source")
     )
-    assert f"it is {source[2]} % and {half[2]} %" in said
+    assert f"the means are {source[2]} % and {half[2]} %" in said
 
 
 def test_readme_says_of_real_runs_what_measurements_say():
