@@ -12,7 +12,11 @@ POLL_S = 0.05
 
 def run_interruptibly(work: Callable[[], Result], stop: Callable[[], None]) -> Result:
     """Return the result of blocking C code, run in a thread; Ctrl-C calls ``stop`` and raises."""
-    done, failed, ended = list[Result](), list[BaseException](), threading.Event()
+    done, failed = list[Result](), list[BaseException]()
+    # A plain lock, held until the work ends: Ctrl-C inside the wait of an Event may leave the
+    # event's lock held, for which both threads would then wait forever.
+    running = threading.Lock()
+    running.acquire()
 
     def run() -> None:
         try:
@@ -20,17 +24,18 @@ def run_interruptibly(work: Callable[[], Result], stop: Callable[[], None]) -> R
         except BaseException as error:
             failed.append(error)
         finally:
-            ended.set()
+            running.release()
 
     threading.Thread(target=run, daemon=True).start()
     try:
         # not a join, as Python regards a thread whose join was interrupted as ended
-        while not ended.wait(POLL_S):
-            pass
+        while not (done or failed):
+            running.acquire(timeout=POLL_S)
     finally:
-        if not ended.is_set():
+        if not (done or failed):
             stop()
-            ended.wait()
+        while not (done or failed):
+            running.acquire(timeout=POLL_S)
     if failed:
         raise failed[0]
     return done[0]
