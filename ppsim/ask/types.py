@@ -94,10 +94,17 @@ class Bounds:
         return f"{found:.16g}"
 
     def refusal(self, noun: str, value: object, number: float, usual: float) -> str:
-        """Return the sentence that refuses a number outside the range."""
+        """Return the sentence that refuses a number outside the range; empty for one in it."""
+        if self.hold(number):
+            return ""
         near = self.without_large
         shown = self if near.hold(number) else near
         return f"not a {noun} {shown.words}: '{_shown(value)}'; expected e.g. {near.example(usual)}"
+
+
+def _bounds_of(kind: click.IntRange | click.FloatRange) -> Bounds:
+    """Return the bounds of a type of click."""
+    return Bounds(kind.min, kind.max, kind.min_open, kind.max_open)
 
 
 def _usual(param: click.Parameter | None, otherwise: float) -> float:
@@ -135,43 +142,31 @@ class OneNumber(click.types.FloatParamType):
 class WholeRange(click.IntRange, Whole):
     """A whole number of a range, in ASCII digits."""
 
-    @property
-    def bounds(self) -> Bounds:
-        """The bounds of the range."""
-        return Bounds(self.min, self.max, self.min_open, self.max_open)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
         number = Whole.convert(self, value, param, ctx)
-        if not self.bounds.hold(number):
-            usual = _usual(param, 4)
-            self.fail(self.bounds.refusal("whole number", value, number, usual), param, ctx)
+        if refusal := _bounds_of(self).refusal("whole number", value, number, _usual(param, 4)):
+            self.fail(refusal, param, ctx)
         return number
 
     def _describe_range(self) -> str:
         """Return the range for click's help."""
-        return self.bounds.without_large.formula
+        return _bounds_of(self).without_large.formula
 
 
 class NumberRange(click.FloatRange, OneNumber):
     """A number of a range, in ASCII digits."""
 
-    @property
-    def bounds(self) -> Bounds:
-        """The bounds of the range."""
-        return Bounds(self.min, self.max, self.min_open, self.max_open)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
         number = OneNumber.convert(self, value, param, ctx)
-        if not self.bounds.hold(number):
-            usual = _usual(param, 1.5)
-            self.fail(self.bounds.refusal("number", value, number, usual), param, ctx)
+        if refusal := _bounds_of(self).refusal("number", value, number, _usual(param, 1.5)):
+            self.fail(refusal, param, ctx)
         return number
 
     def _describe_range(self) -> str:
         """Return the range for click's help."""
-        return self.bounds.without_large.formula
+        return _bounds_of(self).without_large.formula
 
 
 class Words(click.Choice[str]):
