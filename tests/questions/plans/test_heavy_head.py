@@ -49,6 +49,7 @@ def splits(layers: int, stages: int) -> list[tuple[int, ...]]:
     return [tuple(b - a for a, b in zip((0, *cut), (*cut, layers), strict=True)) for cut in cuts]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("layers", "encoder", "light"),
     [(12, "", "light-last"), (14, "", "light-last"), (24, ENCODER, "light-first")],
