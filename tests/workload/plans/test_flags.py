@@ -56,6 +56,7 @@ WHOLE = (
 )
 SET = (
     "swiglu",
+    "quick-geglu",
     "group-query-attention",
     "untie-embeddings-and-output-weights",
     "disable-bias-linear",
@@ -83,6 +84,7 @@ SET = (
 WORDS = {
     "position-embedding-type": ("learned_absolute", "rope"),
     "normalization": ("LayerNorm", "RMSNorm"),
+    "softmax-type": ("learnable", "vanilla", "off-by-one"),
     "moe-token-dispatcher-type": ("allgather", "alltoall", "flex"),
     "data-parallel-sharding-strategy": ("no_shard", "optim", "optim_grads", "optim_grads_params"),
     "ckpt-format": ("torch", "torch_dist", "zarr", "torch_dcp", "fsdp_dtensor"),
@@ -121,6 +123,7 @@ TITAN: dict[str, dict[str, type]] = {
 MODELS = {
     "dense": replace(read_model("llama3-8b"), layers=8),
     "experts": replace(read_model("deepseek-v3"), layers=8),
+    "windows": replace(read_model("gpt-oss-20b"), layers=8),
     "gpt": replace(read_model("gpt3-5b"), layers=8),
 }
 SHAPES: tuple[dict[str, Any], ...] = (
@@ -162,8 +165,11 @@ def parse(flags: list[str]) -> Any:
     for name, words in WORDS.items():
         parser.add_argument(f"--{name}", choices=words)
     parser.add_argument("--recompute-modules", nargs="*")
-    for name in ("pipeline-model-parallel-layout", "moe-layer-freq"):
+    for name in ("glu-linear-offset", "activation-func-clamp-value"):
+        parser.add_argument(f"--{name}", type=float)
+    for name in ("pipeline-model-parallel-layout", "moe-layer-freq", "window-attn-skip-freq"):
         parser.add_argument(f"--{name}")
+    parser.add_argument("--window-size", type=lambda text: tuple(map(int, text.split(","))))
     return parser.parse_args(shlex.split(" ".join(flags)))
 
 
@@ -297,10 +303,16 @@ def meant(model: Model, p: Parallel, layout: Layout) -> dict[str, object]:
         "micro_batch_size": p.mbs,
         "global_batch_size": p.dp * p.mbs * p.microbatches,
         "untie_embeddings_and_output_weights": not model.tied,
-        "disable_bias_linear": not model.biases,
+        "disable_bias_linear": not model.biases and not model.clamped,
         "attention_dropout": 0.1 if model.biases else 0.0,
         "hidden_dropout": 0.1 if model.biases else 0.0,
-        "swiglu": model.gated,
+        "swiglu": model.gated and not model.clamped,
+        "quick_geglu": model.clamped,
+        "glu_linear_offset": 1.0 if model.clamped else 0.0,
+        "activation_func_clamp_value": 7.0 if model.clamped else 0.0,
+        "softmax_type": "learnable" if model.clamped else "",
+        "window_size": (model.window, 0) if model.window else (),
+        "window_attn_skip_freq": "[1,0,1,0,1,0,1,0]" if model.window else "",
         "multi_latent_attention": model.kv_lora > 0,
         "kv_lora_rank": model.kv_lora,
         "q_lora_rank": model.q_lora,

@@ -12,6 +12,17 @@ from ppsim.workload.plans.launcher import Launcher, check_layers
 
 # Schedules that Megatron-LM runs; its combined 1F1B is interleaved-overlap.
 RUNNABLE = ("1f1b", "interleaved", "interleaved-overlap")
+# The activation and the softmax of GPT-OSS, the one model with a clamped activation.
+GPT_OSS = (
+    "--quick-geglu",
+    "--glu-linear-offset 1.0",
+    "--activation-func-clamp-value 7.0",
+    "--softmax-type learnable",
+)
+LEFT_OUT = (
+    "the flags are of sizes and parallelism: add rotary base, norms of queries and keys, a gate "
+    "other than SwiGLU, the router's loss, learning rate and data"
+)
 
 
 def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str]:
@@ -204,11 +215,14 @@ def _model_flags(model: Model) -> list[str]:
         flags.append("--position-embedding-type rope")
     if not model.tied:
         flags.append("--untie-embeddings-and-output-weights")
+    if not model.biases and not model.clamped:
+        flags.append("--disable-bias-linear")
     if not model.biases:  # nor dropout, of which memory has no masks; Megatron-LM's usual is 0.1
-        flags += ["--disable-bias-linear", "--attention-dropout 0", "--hidden-dropout 0"]
+        flags += ["--attention-dropout 0", "--hidden-dropout 0"]
     # common models with gated MLPs, and all in the library, have RMSNorm
     if model.gated:
-        flags += ["--normalization RMSNorm", "--swiglu"]
+        flags += ["--normalization RMSNorm", *(GPT_OSS if model.clamped else ["--swiglu"])]
+    flags += _window_flags(model)
     if model.kv_lora:
         flags += [
             "--multi-latent-attention",
@@ -234,12 +248,25 @@ def _model_flags(model: Model) -> list[str]:
     return flags
 
 
-def environment_note(parallel: Parallel) -> str:
-    """Return the note on the variable that Megatron-LM needs, or ''."""
+def _window_flags(model: Model) -> list[str]:
+    """Return the flags of a sliding window, with the layers that have it if not all have."""
+    mixers = [layer.mixer for layer in kinds_of(model)]
+    if "window" not in mixers:
+        return []
+    flags = [f"--window-size {model.window},0"]
+    if "attention" in mixers:
+        has_window = ",".join("1" if mixer == "window" else "0" for mixer in mixers)
+        flags.append(f"--window-attn-skip-freq '[{has_window}]'")
+    return flags
+
+
+def note_on_flags(parallel: Parallel) -> str:
+    """Return what flags leave out, and the variable that Megatron-LM needs, if any."""
     variable = megatron_environment(parallel)
     if not variable:
-        return ""
-    return f"on GPUs before Blackwell, Megatron-LM also needs {variable} in its environment"
+        return LEFT_OUT
+    needs = f"on GPUs before Blackwell, Megatron-LM also needs {variable} in its environment"
+    return f"{needs}\n{LEFT_OUT}"
 
 
 LAUNCHER = Launcher(
@@ -249,5 +276,5 @@ LAUNCHER = Launcher(
     write=megatron_flags,
     separator=" \\\n  ",
     page_separator=" ",
-    note=environment_note,
+    note=note_on_flags,
 )
