@@ -31,6 +31,9 @@ QUIET += ["--disable-extensions", "--disable-sync"]
 # Seconds after which a condition is taken for one that never holds: far more than a page takes on a
 # loaded machine.
 WAIT_S = 300.0
+# Sizes of a page for ``Emulation.setDeviceMetricsOverride``.
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+DESK = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 FLAGS = (*QUIET, "--window-size=1300,900", "--remote-debugging-pipe")
 
 

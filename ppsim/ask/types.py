@@ -54,7 +54,7 @@ class Bounds:
         """The bounds without a largest number that no user comes near."""
         return replace(self, high=None) if self.high and self.high >= LARGE else self
 
-    def hold(self, number: float) -> bool:
+    def contains(self, number: float) -> bool:
         """Return True unless a number is outside the range."""
         is_low = self.low is not None and (
             number < self.low or (self.low_open and number == self.low)
@@ -90,15 +90,15 @@ class Bounds:
         """Return a number of the range: the usual one, if it is in the range."""
         low, high = self.low or 0, self.high or 0
         middle = type(usual)((low + high) / 2)
-        found = next((each for each in (usual, middle, low, high) if self.hold(each)), usual)
+        found = next((each for each in (usual, middle, low, high) if self.contains(each)), usual)
         return f"{found:.16g}"
 
     def refusal(self, noun: str, value: object, number: float, usual: float) -> str:
         """Return the sentence that refuses a number outside the range; empty for one in it."""
-        if self.hold(number):
+        if self.contains(number):
             return ""
         near = self.without_large
-        shown = self if near.hold(number) else near
+        shown = self if near.contains(number) else near
         return f"not a {noun} {shown.words}: '{_shown(value)}'; expected e.g. {near.example(usual)}"
 
 

@@ -150,7 +150,7 @@ def test_a_row_has_its_numbers_or_the_reason_why_it_has_none(monkeypatch):
     assert np.isnan(odd.value(column))
     with pytest.raises(UnknownSchedule):
         row("nobody")
-    made = compare_object([plain, odd, chunks], {"a": 1})
+    made = compare_object([plain, odd, chunks], {"a": 1}, conclude([plain, odd, chunks]))
     assert [each["applies"] for each in made["schedules"]] == [True, False, True]
     assert made["schedules"][1] == {
         "name": "odd",

@@ -224,7 +224,7 @@ class Comparison(Answer[CompareRequest]):
         from ppsim.analysis.compare import compare_object
 
         capped = {"cap": self.request.cap, "fits": self._any_fits} if self.request.cap else {}
-        found = compare_object(self.rows, self.inputs) | {"closing": self.verdict}
+        found = compare_object(self.rows, self.inputs, self.verdict)
         for row in found["schedules"]:
             name = row["name"]
             row |= {"step_s": self.steps[name]} if name in self.steps else {}

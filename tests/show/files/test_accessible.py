@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.axe import broken_rules
-from tests.browser import Browser, started
+from tests.browser import DESK, PHONE, Browser, started
 from tests.commands import invoke
 from tests.serving import serving
 
@@ -39,8 +39,6 @@ PAGES = {
     "predicted and measured": "validate --from-record tests/data/records/timed-p2.json.gz",
     "time against memory": "sweep 1f1b zb-1p interleaved:2 --devices 2,4 --mb 4,8",
 }
-PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-DESK = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 
 
 @pytest.fixture(scope="module")

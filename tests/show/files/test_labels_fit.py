@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser import started
+from tests.browser import DESK, PHONE, started
 from tests.commands import invoke
 
-PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-DESK = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 # Pages whose labels are long: by the size of times, and by a curve below zero.
 PAGES = {
     "huge times": "run zb-1p --devices 3 --mb 4 --tf 1e15 --ti 1e15 --tw 1e15",
